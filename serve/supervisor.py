@@ -62,7 +62,7 @@ _SECONDS = 5.0
 
 
 @dataclass(kw_only=True)
-class Child:
+class SupervisedProcess:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -243,7 +243,7 @@ class _Service:
                 self._end()
         return 0
 
-    def _make_workers(self, command: list[str]) -> list[Child]:
+    def _make_workers(self, command: list[str]) -> list[SupervisedProcess]:
         """Create one worker, or two on a host with a GPU, as the GPU's worker runs nothing else."""
         if "TUNESMITH_TAKES" in os.environ or not hardware.accelerators():
             return [self._child("worker", command)]
@@ -252,8 +252,8 @@ class _Service:
             self._child("GPU-worker", command, TUNESMITH_TAKES="cuda"),
         ]
 
-    def _child(self, name: str, command: list[str], *descriptors: int, **environment: str) -> Child:
-        return Child(
+    def _child(self, name: str, command: list[str], *descriptors: int, **environment: str) -> SupervisedProcess:
+        return SupervisedProcess(
             name=name,
             command=command,
             environment={**self._environment, **environment},
@@ -279,7 +279,7 @@ class _Service:
         self._await_readiness(database)
 
     @staticmethod
-    def _first_start(child: Child) -> None:
+    def _first_start(child: SupervisedProcess) -> None:
         try:
             child.start()
         except OSError as error:
@@ -303,7 +303,7 @@ class _Service:
             raise _Interrupted
         readiness.check()
 
-    def _await_broker(self, child: Child) -> None:
+    def _await_broker(self, child: SupervisedProcess) -> None:
         path = broker.socket_path(self._home)
         deadline = time.monotonic() + _BROKER_SECONDS
         while not _answers(path):

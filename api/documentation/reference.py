@@ -23,7 +23,7 @@ _PREFIX = "#/components/schemas/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class DocumentedField:
     name: str
     place: str
     """Location of the parameter: path, query or header."""
@@ -35,7 +35,7 @@ class Field:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class DocumentedResponse:
     status: str
     text: str
     kind: str
@@ -51,30 +51,30 @@ class Operation:
     scope: str | None
     """Scope that the token needs; None if any token, or none, is enough."""
     is_open: bool
-    parameters: list[Field]
+    parameters: list[DocumentedField]
     body: str | None
     """Type of the body; None without one."""
     example: str | None
     """An example command."""
-    answers: list[Answer]
+    answers: list[DocumentedResponse]
     failures: list[str]
     """HTTP statuses of problem documents."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class DocumentedSection:
     name: str
     text: str
     operations: list[Operation]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class DocumentedShape:
     """A schema that others refer to."""
 
     name: str
     text: str
-    fields: list[Field]
+    fields: list[DocumentedField]
     values: list[str]
     """Values of an enumeration."""
 
@@ -84,15 +84,15 @@ class Reference:
     title: str
     version: str
     text: str
-    sections: list[Section]
-    shapes: list[Shape]
+    sections: list[DocumentedSection]
+    shapes: list[DocumentedShape]
 
 
 def read(schema: dict[str, Any]) -> Reference:
     found = [_operation(schema, method, path, each) for method, path, each in openapi.operations(schema)]
     tags = {each["operationId"]: each["tags"][0] for _, _, each in openapi.operations(schema)}
     sections = [
-        Section(
+        DocumentedSection(
             name=tag["name"],
             text=tag["description"],
             operations=[operation for operation in found if tags[operation.id] == tag["name"]],
@@ -121,13 +121,14 @@ def _operation(schema: dict[str, Any], method: str, path: str, operation: dict[s
         body=_body(operation.get("requestBody")),
         example=_example(schema, method, path, operation, is_open=not ways),
         answers=[
-            Answer(status=status, text=each["description"], kind=_content(each)) for status, each in answers.items()
+            DocumentedResponse(status=status, text=each["description"], kind=_content(each))
+            for status, each in answers.items()
         ],
         failures=[status for status in operation["responses"] if status >= "400"],
     )
 
 
-def _parameter(parameter: dict[str, Any]) -> Field:
+def _parameter(parameter: dict[str, Any]) -> DocumentedField:
     return _field(
         parameter["name"],
         parameter["schema"] | {"description": parameter["description"]},
@@ -136,19 +137,19 @@ def _parameter(parameter: dict[str, Any]) -> Field:
     )
 
 
-def _shape(name: str, schema: dict[str, Any]) -> Shape:
+def _shape(name: str, schema: dict[str, Any]) -> DocumentedShape:
     required = schema.get("required", [])
     fields = [
         _field(field, each, place="", required=field in required)
         for field, each in schema.get("properties", {}).items()
     ]
     values = [str(value) for value in schema.get("enum", [])]
-    return Shape(name=name, text=schema.get("description", ""), fields=fields, values=values)
+    return DocumentedShape(name=name, text=schema.get("description", ""), fields=fields, values=values)
 
 
-def _field(name: str, schema: dict[str, Any], *, place: str, required: bool) -> Field:
+def _field(name: str, schema: dict[str, Any], *, place: str, required: bool) -> DocumentedField:
     default = schema.get("default")
-    return Field(
+    return DocumentedField(
         name=name,
         place=place,
         kind=", ".join(_kind(schema)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from api.app import create_app
 from api.documentation import reference
-from api.documentation.reference import Field, Operation, Reference, Shape
+from api.documentation.reference import DocumentedField, DocumentedShape, Operation, Reference
 from api.jobs.publishing import CeleryPublisher
 from api.settings import ApiSettings
 from storage.blobs.local import LocalBlobStore
@@ -60,7 +60,7 @@ def _operation(operation: Operation) -> Iterator[str]:
         yield from ("", "```", operation.example, "```")
 
 
-def _shape(shape: Shape) -> Iterator[str]:
+def _shape(shape: DocumentedShape) -> Iterator[str]:
     yield from ("", f"### {shape.name}")
     if shape.text:
         yield from ("", shape.text)
@@ -78,11 +78,11 @@ def _scope(operation: Operation) -> str:
     return f"`{operation.scope}`" if operation.scope else "any token"
 
 
-def _name(field: Field) -> str:
+def _name(field: DocumentedField) -> str:
     return f"`{field.name}`" + (" (required)" if field.required and field.place else "")
 
 
-def _meaning(field: Field) -> str:
+def _meaning(field: DocumentedField) -> str:
     default = f"Default: `{field.default}`." if field.default is not None else ""
     return _cell(" ".join(part for part in (field.text, default) if part))
 

@@ -10,7 +10,7 @@ from domain.jobs import Tuner
 from domain.targets import Device, Toolchain
 from domain.workers import Worker
 from storage import workers
-from tuner.native.importing import Origin
+from tuner.native.importing import RecordOrigin
 
 _TOOLCHAIN = re.compile(r"(?P<engine>[a-z]+)/tvm-(?P<tvm>[^/\s]+)/llvm-(?P<llvm>[^/\s]+)")
 _THREADS_OF_DEVICE = re.compile(r".*/t([0-9]+)")
@@ -47,7 +47,7 @@ def of_import(
     threads: int | None,
     device: str | None,
     toolchain: str | None,
-) -> Origin:
+) -> RecordOrigin:
     """Return the origin of an import; missing parts are those of the only live worker with the tuner's engine.
 
     Raises UnknownTarget, InvalidOption, and InvalidRequest if a missing part is ambiguous.
@@ -63,7 +63,7 @@ def of_import(
     worker = _only_worker(services, chosen) if needs_worker else None
     if worker and text == targets.NATIVE:
         text, threads = worker.native_target.text, threads or worker.native_target.threads
-    return Origin(
+    return RecordOrigin(
         tuner=chosen,
         toolchain=_toolchain(toolchain, chosen) if toolchain else _toolchain_of(worker, chosen),
         device=_named(device) if device else _device_of(worker, text),

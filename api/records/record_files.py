@@ -17,7 +17,7 @@ from storage import record_pages, records, workloads
 from storage.database import Database
 from storage.record_pages import RecordFilter
 from tuner.native import importing, metaschedule
-from tuner.native.importing import Origin
+from tuner.native.importing import RecordOrigin
 from tuner.native.lines import Refused
 from tuner.native.reading import MOST_REFUSALS_LISTED, Batch
 
@@ -46,14 +46,14 @@ class Imported:
     """Number of imported lines by target, device key and toolchain."""
 
 
-def take(database: Database, origin: Origin, path: Path, read: ReadRecords) -> Imported:
+def take(database: Database, origin: RecordOrigin, path: Path, read: ReadRecords) -> Imported:
     """Store the records of a file; importing it again changes nothing. Raises as ``read``."""
     report, now = Imported(), datetime.now(UTC)
     read(path, origin.tuner, lambda batch: _store(database, origin, batch, report, now))
     return report
 
 
-def _store(database: Database, origin: Origin, batch: Batch, report: Imported, now: datetime) -> None:
+def _store(database: Database, origin: RecordOrigin, batch: Batch, report: Imported, now: datetime) -> None:
     found: list[Record] = []
     refused = list(batch.refused)
     for number, line in batch.records:

@@ -27,7 +27,7 @@ from domain.jobs import Tuner
 from domain.targets import NATIVE
 from storage import idempotency, owners, record_pages
 from storage.record_pages import RecordFilter
-from tuner.native.importing import IMPORTED, Origin
+from tuner.native.importing import IMPORTED, RecordOrigin
 
 router = APIRouter(prefix="/v1/records", tags=["records"])
 
@@ -204,7 +204,10 @@ async def take(
 
 
 def _store(
-    services: Services, origin: Callable[[], Origin], file: IO[bytes], repeated: idempotency.IdempotentRequest | None
+    services: Services,
+    origin: Callable[[], RecordOrigin],
+    file: IO[bytes],
+    repeated: idempotency.IdempotentRequest | None,
 ) -> Imported:
     known = _answered(services, repeated)
     if known is not None:

@@ -19,7 +19,7 @@ WORKER = "import"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class RecordOrigin:
     """Where the lines were measured, according to the caller."""
 
     tuner: Tuner
@@ -33,7 +33,7 @@ class Origin:
     """Thread count for lines without one; others must agree with it."""
 
 
-def record(found: NativeRecord, origin: Origin, *, number: int, now: datetime) -> Record:
+def record(found: NativeRecord, origin: RecordOrigin, *, number: int, now: datetime) -> Record:
     """Return the record to store for one line; ``number`` counts from 0. Raises Refused.
 
     A line is imported under its own identity or rejected: a measurement for one target, thread count or TVM version
@@ -60,7 +60,7 @@ def job_of(key: RecordKey) -> str:
     return f"{IMPORTED}{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
 
 
-def _key(found: NativeRecord, origin: Origin) -> RecordKey:
+def _key(found: NativeRecord, origin: RecordOrigin) -> RecordKey:
     text = found.target
     if origin.target is not None:
         expect(targets.meant_by(text, origin.target), f"measured for {text!r}, not for {origin.target!r}")

@@ -39,7 +39,7 @@ _Given = BeforeValidator(lambda value: value or None)
 _Text = Annotated[Annotated[str, Field(max_length=200)] | None, _Given]
 
 
-class JobFilter(BaseModel):
+class ListingFilter(BaseModel):
     """Query parameters of the page."""
 
     text: _Text = None
@@ -92,7 +92,7 @@ class Listing:
 
 @router.get("/")
 def listing(
-    request: Request, services: ServicesDep, principal: auth.Reader, wanted: Annotated[JobFilter, Query()]
+    request: Request, services: ServicesDep, principal: auth.Reader, wanted: Annotated[ListingFilter, Query()]
 ) -> Response:
     """Return the page; for htmx only the list, or 204 if the browser already shows it."""
     found = find(services, principal, wanted)
@@ -103,12 +103,12 @@ def listing(
     return _page(request, wanted, found, max(pause, LEAST_PAUSE if found.is_lively else _IDLE_PAUSE))
 
 
-def _page(request: Request, wanted: JobFilter, found: Listing, pause: float) -> HTMLResponse:
+def _page(request: Request, wanted: ListingFilter, found: Listing, pause: float) -> HTMLResponse:
     template = "jobs_list.html" if rendering.is_fragment(request) else "jobs.html"
     return rendering.page(request, template, filter=wanted, found=found, states=list(JobState), pause=round(pause))
 
 
-def find(services: Services, principal: Principal, wanted: JobFilter) -> Listing:
+def find(services: Services, principal: Principal, wanted: ListingFilter) -> Listing:
     """Query a page of jobs. Raises ModelNotFound, InvalidPageToken, and InvalidRequest for an invalid label."""
     with services.database.reading() as session:
         found, following = jobs.page(

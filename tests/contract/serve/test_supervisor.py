@@ -18,7 +18,7 @@ import pytest
 
 from domain import errors
 from serve import supervisor
-from serve.supervisor import Child
+from serve.supervisor import SupervisedProcess
 from tuner.host import orphans
 from tuner.host.catalogue import ROOT
 from tunesmith.cli.main import main
@@ -32,8 +32,8 @@ def umask() -> Iterator[None]:
     os.umask(before)
 
 
-def _child(tmp_path: Path, program: str) -> Child:
-    return Child(
+def _child(tmp_path: Path, program: str) -> SupervisedProcess:
+    return SupervisedProcess(
         name="child",
         command=[sys.executable, "-c", program],
         environment=os.environ,
@@ -125,7 +125,7 @@ _REFUSES = (
 )
 
 
-def _refusing(tmp_path: Path, error: str) -> Child:
+def _refusing(tmp_path: Path, error: str) -> SupervisedProcess:
     child = _child(tmp_path, _REFUSES.format(error))
     child.command = [*child.command, str(ROOT)]
     return child

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.servers.processes import free_port
-from tuner.engines.runtime.trackers import Offer, Ticket, Tracker, TrackerSilent
+from tuner.engines.runtime.trackers import DeviceOffer, Ticket, Tracker, TrackerSilent
 
 KEY = "board"
 _START_SECONDS = 60.0
@@ -73,10 +73,12 @@ class Rack:
     def _has_fallen(self, device: str) -> bool:
         return b"exited unsuccessfully" in self._log("rpc_server", device).read_bytes()
 
-    def take(self, count: int, key: str = KEY, *, give_back: bool = True, replace_fallen: bool = False) -> list[Offer]:
+    def take(
+        self, count: int, key: str = KEY, *, give_back: bool = True, replace_fallen: bool = False
+    ) -> list[DeviceOffer]:
         """Wait for ``count`` devices at once."""
         tickets = [self.tracker.queue(key) for _ in range(count)]
-        offers: list[Offer] = []
+        offers: list[DeviceOffer] = []
 
         def are_there() -> bool:
             if replace_fallen:
@@ -133,7 +135,7 @@ def rack(python: Path, logs: Path, servers: int) -> Iterator[Rack]:
         made.end_all()
 
 
-def _polled(tickets: list[Ticket], offers: list[Offer]) -> bool:
+def _polled(tickets: list[Ticket], offers: list[DeviceOffer]) -> bool:
     """Move what was offered to ``offers``; whether nobody waits any more."""
     for ticket in list(tickets):
         if (offer := ticket.poll()) is not None:

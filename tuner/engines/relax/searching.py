@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.utils import shash2hex
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import records, schedules, targets
 from tuner.engines.runtime.environment import cores
-from tuner.engines.runtime.rounds import Progress, Trial
+from tuner.engines.runtime.rounds import Trial, TrialLimit
 from tuner.engines.runtime.trials import CandidateBuild, Measurement
 
 BATCH = 16
@@ -100,7 +100,7 @@ class TaskSearch:
         self._pending: list[Candidate] = []
         self._untaught: list[tuple[Any, Any]] = []
         self._ended = False
-        self._progress = Progress(n_trial=options.n_trial, early_stopping=options.early_stopping)
+        self._progress = TrialLimit(n_trial=options.n_trial, early_stopping=options.early_stopping)
         self._offer_default()
         self._learn_past(past)
 

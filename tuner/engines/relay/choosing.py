@@ -26,7 +26,7 @@ from tvm.autotvm.task.space import FallbackConfigEntity
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import corrections, defaults, graph_layout, graph_layout_reading, importing, workloads
-from tuner.engines.relay.graph_layout import Network
+from tuner.engines.relay.graph_layout import LayoutNetwork
 from tuner.engines.relay.templates import dispatching
 from tuner.engines.runtime import faults
 from tuner.engines.runtime.targets import native_cpu
@@ -168,7 +168,9 @@ def of_network(params: Json, target: Any, pairs: Sequence[Pair], load: Callable[
     return together(pairs, alone, _network(load(), target), target, int(params["threads"]))
 
 
-def together(pairs: Sequence[Pair], alone: Sequence[Pair], network: Network, target: Any, threads: int) -> list[Pair]:
+def together(
+    pairs: Sequence[Pair], alone: Sequence[Pair], network: LayoutNetwork, target: Any, threads: int
+) -> list[Pair]:
     """Return the records that are fastest together for the network's convolutions, and ``alone`` for the rest.
 
     TVM uses the fastest implementation that has a record, so only the chosen one among a convolution's alternatives
@@ -192,10 +194,10 @@ def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
     return list(by_key.values())
 
 
-_read: list[tuple[Any, str, Network]] = []
+_read: list[tuple[Any, str, LayoutNetwork]] = []
 
 
-def _network(imported: importing.Imported, target: Any) -> Network:
+def _network(imported: importing.Imported, target: Any) -> LayoutNetwork:
     """Return the network as read for the layout search.
 
     The last one is cached: ``choose``, ``compile`` and ``audit`` ask for the same one, and reading it takes seconds.

@@ -6,12 +6,12 @@ Inference on CPUs, USENIX ATC 2019, section 3.3, and TVM's ``autotvm.graph_tuner
 between (concatenations, sums of branches) propagate layouts as TVM's ``AlterOpLayout`` does, and convolutions of one
 workload are one choice, since a build has one schedule for each workload.
 
-``Problem`` chooses one state per node of a graph so that the sum of node and edge costs is minimal: the partitioned
-boolean quadratic problem, solved by reductions. Nodes with one neighbour (RI) and with two (RII) are eliminated without
-loss, which is dynamic programming and solves trees and series-parallel graphs exactly. If only nodes with more
-neighbours are left, the one with most is fixed (RN): each of its states is tried while that is cheap, after that the
-most promising one is used. B. Scholz, E. Eckstein: Register Allocation for Irregular Architectures, LCTES 2002; for
-layouts of convolutions: Y. Liu et al., as above.
+``LayoutProblem`` chooses one state per node of a graph so that the sum of node and edge costs is minimal: the
+partitioned boolean quadratic problem, solved by reductions. Nodes with one neighbour (RI) and with two (RII) are
+eliminated without loss, which is dynamic programming and solves trees and series-parallel graphs exactly. If only nodes
+with more neighbours are left, the one with most is fixed (RN): each of its states is tried while that is cheap, after
+that the most promising one is used. B. Scholz, E. Eckstein: Register Allocation for Irregular Architectures, LCTES
+2002; for layouts of convolutions: Y. Liu et al., as above.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Transform = Callable[[int, int, int], float]
 """``transform(elements, block, other)``: seconds to rearrange a tensor between block sizes; 0 if they are equal."""
 
 
-class Kind(StrEnum):
+class OperatorKind(StrEnum):
     SOURCE = "source"  # an input of the network: not blocked
     CHOSEN = "chosen"  # a convolution: its state determines both layouts
     FOLLOWS = "follows"  # keeps the first input's layout; the other inputs are converted to it
@@ -39,8 +39,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operator:
-    kind: Kind
+class LayoutOperator:
+    kind: OperatorKind
     elements: int
     """Number of output elements."""
     inputs: tuple[int, ...] = ()
@@ -54,14 +54,14 @@ class Operator:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
-    operators: tuple[Operator, ...]
+class LayoutNetwork:
+    operators: tuple[LayoutOperator, ...]
     """Topologically sorted."""
     outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class TensorState:
     """One way to compute a convolution, in any implementation; only the layouts matter to its neighbours."""
 
     takes: int
@@ -75,7 +75,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    states: dict[Hashable, State]
+    states: dict[Hashable, TensorState]
     seconds: float
     """Seconds of the convolutions and the transforms between them."""
     exact: bool
@@ -83,7 +83,9 @@ class Assignment:
     is rearranged only once; a final descent does."""
 
 
-def assign(network: Network, states: Mapping[Hashable, Sequence[State]], transform: Transform) -> Assignment:
+def assign(
+    network: LayoutNetwork, states: Mapping[Hashable, Sequence[TensorState]], transform: Transform
+) -> Assignment:
     """Return the best state of each group; each group of the network needs at least one."""
     used = {operator.group: list(states[operator.group]) for operator in network.operators if operator.kind == "chosen"}
     problem = _Formulation(network, used, transform).problem
@@ -97,7 +99,7 @@ def assign(network: Network, states: Mapping[Hashable, Sequence[State]], transfo
     return Assignment(states=best, seconds=seconds(network, best, transform), exact=solution.exact)
 
 
-def seconds(network: Network, chosen: Mapping[Hashable, State], transform: Transform) -> float:
+def seconds(network: LayoutNetwork, chosen: Mapping[Hashable, TensorState], transform: Transform) -> float:
     """Return the seconds of all convolutions and all transforms that ``AlterOpLayout`` would insert."""
     total = 0.0
     layouts: list[int] = []
@@ -111,15 +113,15 @@ def seconds(network: Network, chosen: Mapping[Hashable, State], transform: Trans
 
     for operator in network.operators:
         wanted = given = PLAIN
-        if operator.kind == Kind.CHOSEN:
+        if operator.kind == OperatorKind.CHOSEN:
             state = chosen[operator.group]
             wanted, given = state.takes, state.gives
             total += state.seconds
-        elif operator.kind == Kind.FOLLOWS:
+        elif operator.kind == OperatorKind.FOLLOWS:
             first = layouts[operator.inputs[0]]
             wanted = given = _through(first, operator.divisor)
             total += _FORBIDDEN if operator.strict and wanted != first else 0.0
-        elif operator.kind == Kind.JOINS:
+        elif operator.kind == OperatorKind.JOINS:
             blocks = {layouts[position] for position in operator.inputs}
             wanted = given = blocks.pop() if len(blocks) == 1 else PLAIN
         total += sum(bring(position, wanted) for position in operator.inputs)
@@ -132,8 +134,11 @@ def _through(block: int, divisor: int) -> int:
 
 
 def _descend(
-    network: Network, states: Mapping[Hashable, Sequence[State]], start: dict[Hashable, State], transform: Transform
-) -> dict[Hashable, State]:
+    network: LayoutNetwork,
+    states: Mapping[Hashable, Sequence[TensorState]],
+    start: dict[Hashable, TensorState],
+    transform: Transform,
+) -> dict[Hashable, TensorState]:
     """Change one group at a time, using the network's exact cost, until nothing improves."""
     best, least = dict(start), seconds(network, start, transform)
     for _ in range(_SWEEPS):
@@ -161,10 +166,12 @@ _UNBLOCKED = _Layout(node=None, blocks=(PLAIN,))
 
 
 class _Formulation:
-    """A network as a ``Problem``: one node for each group of convolutions and for each concatenation."""
+    """A network as a ``LayoutProblem``: one node for each group of convolutions and for each concatenation."""
 
-    def __init__(self, network: Network, states: Mapping[Hashable, Sequence[State]], transform: Transform) -> None:
-        self.problem = Problem()
+    def __init__(
+        self, network: LayoutNetwork, states: Mapping[Hashable, Sequence[TensorState]], transform: Transform
+    ) -> None:
+        self.problem = LayoutProblem()
         self._transform = transform
         self._states = states
         self._operators = network.operators
@@ -179,17 +186,17 @@ class _Formulation:
     def _add(self, position: int) -> _Layout:
         """Add an operator and return the layout of its output."""
         operator = self._operators[position]
-        if operator.kind == Kind.JOINS:
+        if operator.kind == OperatorKind.JOINS:
             return self._join(position)
         wanted = given = _UNBLOCKED
-        if operator.kind == Kind.CHOSEN:
+        if operator.kind == OperatorKind.CHOSEN:
             found = self._states[operator.group]
             costs = self.problem.costs[operator.group]
             for index, state in enumerate(found):
                 costs[index] += state.seconds
             wanted = _Layout(node=operator.group, blocks=tuple(state.takes for state in found))
             given = _Layout(node=operator.group, blocks=tuple(state.gives for state in found))
-        elif operator.kind == Kind.FOLLOWS:
+        elif operator.kind == OperatorKind.FOLLOWS:
             first = self._layouts[operator.inputs[0]]
             blocks = tuple(_through(block, operator.divisor) for block in first.blocks)
             wanted = given = _Layout(node=first.node, blocks=blocks)
@@ -253,7 +260,7 @@ class Solution:
 
 
 @dataclass(kw_only=True)
-class Problem:
+class LayoutProblem:
     """Node and edge costs; infinite costs forbid a choice, and at least one must remain."""
 
     costs: dict[Node, Vector] = field(default_factory=dict)
@@ -289,10 +296,10 @@ class Problem:
         states, exact = _solve(self._copy(), branches)
         return Solution(states=states, cost=self.cost(states), exact=exact)
 
-    def _copy(self) -> Problem:
+    def _copy(self) -> LayoutProblem:
         # Matrices are replaced, never modified; vectors are modified.
         costs = {node: list(vector) for node, vector in self.costs.items()}
-        return Problem(costs=costs, edges={node: dict(near) for node, near in self.edges.items()})
+        return LayoutProblem(costs=costs, edges={node: dict(near) for node, near in self.edges.items()})
 
     def _remove(self, node: Node) -> None:
         for other in self.edges.pop(node):
@@ -316,7 +323,7 @@ class _Removed:
         return totals.index(min(totals))
 
 
-def _solve(problem: Problem, branches: int) -> tuple[dict[Node, int], bool]:
+def _solve(problem: LayoutProblem, branches: int) -> tuple[dict[Node, int], bool]:
     """Solve ``problem``, emptying it."""
     removed = _eliminate(problem)
     states: dict[Node, int] = {}
@@ -328,7 +335,7 @@ def _solve(problem: Problem, branches: int) -> tuple[dict[Node, int], bool]:
     return states, exact
 
 
-def _eliminate(problem: Problem) -> list[_Removed]:
+def _eliminate(problem: LayoutProblem) -> list[_Removed]:
     """Apply R0, RI and RII while any node has at most two neighbours."""
     removed = []
     open_nodes = list(problem.costs)
@@ -348,7 +355,7 @@ def _eliminate(problem: Problem) -> list[_Removed]:
     return removed
 
 
-def _fold_into(problem: Problem, other: Node, leaf: _Removed) -> None:
+def _fold_into(problem: LayoutProblem, other: Node, leaf: _Removed) -> None:
     (matrix,) = leaf.near.values()
     vector = problem.costs[other]
     for state in range(len(vector)):
@@ -365,7 +372,7 @@ def _joined(costs: Vector, left: Matrix, right: Matrix) -> Matrix:
     return joined
 
 
-def _fix_one(problem: Problem, branches: int) -> tuple[dict[Node, int], bool]:
+def _fix_one(problem: LayoutProblem, branches: int) -> tuple[dict[Node, int], bool]:
     node = max(problem.costs, key=lambda each: len(problem.edges[each]))
     count = len(problem.costs[node])
     tried = count <= branches
@@ -386,7 +393,7 @@ def _fix_one(problem: Problem, branches: int) -> tuple[dict[Node, int], bool]:
     return best, exact
 
 
-def _promising(problem: Problem, node: Node) -> int:
+def _promising(problem: LayoutProblem, node: Node) -> int:
     """Return the state with the lowest cost if each neighbour only had this one."""
     totals = list(problem.costs[node])
     for other, matrix in problem.edges[node].items():

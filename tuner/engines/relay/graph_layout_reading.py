@@ -1,4 +1,4 @@
-"""Conversion of Relay modules to ``graph_layout.Network``, and of records to states of their convolutions.
+"""Conversion of Relay modules to ``graph_layout.LayoutNetwork``, and of records to states of their convolutions.
 
 Which operators propagate which layouts follows ``AlterOpLayout``: each operator's rule is its ``FInferCorrectLayout``
 in TVM's ``src/relay/op``; operators without a rule propagate nothing.
@@ -19,7 +19,7 @@ import tvm
 from tvm import relay
 
 from tuner.engines.relay import compiling, corrections, defaults, extracting, graph_layout, importing, workloads
-from tuner.engines.relay.graph_layout import PLAIN, Kind, Network, Operator, State
+from tuner.engines.relay.graph_layout import PLAIN, LayoutNetwork, LayoutOperator, OperatorKind, TensorState
 
 _CHANNELS = 1
 _RANK = 4
@@ -30,7 +30,7 @@ _first_passes = tvm.get_global_func("relay.backend.GetPassPrefixSeq")
 """First passes of ``relay.build``; arguments: whether there is one target, whether it is for the virtual machine."""
 
 
-def read(imported: importing.Imported, target: Any) -> Network:
+def read(imported: importing.Imported, target: Any) -> LayoutNetwork:
     """Return the network as it is in ``relay.build`` just before ``AlterOpLayout``.
 
     A convolution's group is the tuple of the workload keys of its implementations, as ``extracting`` names them. Only
@@ -43,12 +43,12 @@ def read(imported: importing.Imported, target: Any) -> Network:
         body = _first_passes(True, False)(tvm.IRModule.from_expr(main))["main"].body
     reader = _Reader(target)
     relay.analysis.post_order_visit(body, reader.visit)
-    return Network(operators=tuple(reader.operators), outputs=tuple(reader.positions(body)))
+    return LayoutNetwork(operators=tuple(reader.operators), outputs=tuple(reader.positions(body)))
 
 
 class _Reader:
     def __init__(self, target: Any) -> None:
-        self.operators: list[Operator] = []
+        self.operators: list[LayoutOperator] = []
         self._target = target
         self._positions: dict[Any, int] = {}
         self._groups: dict[Any, tuple[str, ...]] = {}
@@ -59,12 +59,12 @@ class _Reader:
         if isinstance(node, relay.Call):
             operator = self._call(node)
         elif isinstance(node, relay.TupleGetItem):
-            operator = self._like(node, Kind.FOLLOWS, self.positions(node.tuple_value))
+            operator = self._like(node, OperatorKind.FOLLOWS, self.positions(node.tuple_value))
         elif isinstance(node, relay.Var):
-            operator = self._like(node, Kind.SOURCE, [])
+            operator = self._like(node, OperatorKind.SOURCE, [])
         else:
             # Functions, branches, matches: layouts do not propagate through unknown nodes.
-            operator = self._like(node, Kind.SOURCE, [])
+            operator = self._like(node, OperatorKind.SOURCE, [])
         self._positions[node] = len(self.operators)
         self.operators.append(operator)
 
@@ -74,30 +74,30 @@ class _Reader:
             return [position for each in node.fields for position in self.positions(each)]
         return [self._positions[node]] if node in self._positions else []
 
-    def _call(self, call: Any) -> Operator:
+    def _call(self, call: Any) -> LayoutOperator:
         inputs = [position for argument in call.args for position in self.positions(argument)]
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if name == "nn.conv2d":
             group = self._group(call)
             # Computed weights, as FoldScaleAxis creates for gates, are packed for any blocks.
             if group and (data := self.positions(call.args[0])):
-                return self._like(call, Kind.CHOSEN, data, group=group)
+                return self._like(call, OperatorKind.CHOSEN, data, group=group)
         if not inputs or name in _NEVER or not _has_rule(call):
-            return self._like(call, Kind.OPAQUE, inputs)
+            return self._like(call, OperatorKind.OPAQUE, inputs)
         if name == "concatenate":
             shared = all(rank == _RANK for rank in _ranks(call.args[0].checked_type))
-            return self._like(call, Kind.JOINS if shared else Kind.OPAQUE, inputs)
+            return self._like(call, OperatorKind.JOINS if shared else OperatorKind.OPAQUE, inputs)
         return self._through(call, name)
 
-    def _through(self, call: Any, name: str) -> Operator:
+    def _through(self, call: Any, name: str) -> LayoutOperator:
         """Return an operator that follows one of its inputs: the first with all four axes."""
         found = [(position, argument) for argument in call.args for position in self.positions(argument)]
         # Broadcast vectors are too small to matter.
         shaped = [position for position, argument in found if _ranks(argument.checked_type) == [_RANK]]
         if not shaped:
-            return self._like(call, Kind.OPAQUE, [position for position, _ in found])
+            return self._like(call, OperatorKind.OPAQUE, [position for position, _ in found])
         divisor = _DIVISORS[name](call) if name in _DIVISORS else 0
-        return self._like(call, Kind.FOLLOWS, shaped, divisor=divisor, strict=name == "split" and _even(call))
+        return self._like(call, OperatorKind.FOLLOWS, shaped, divisor=divisor, strict=name == "split" and _even(call))
 
     def _group(self, call: Any) -> tuple[str, ...]:
         signature = (str(call.attrs), *(str(argument.checked_type) for argument in call.args))
@@ -105,8 +105,8 @@ class _Reader:
             self._groups[signature] = tuple(extracting.implementations(call, self._target))
         return self._groups[signature]
 
-    def _like(self, node: Any, kind: Kind, inputs: Sequence[int], **more: Any) -> Operator:
-        return Operator(kind=kind, elements=_elements(node.checked_type), inputs=tuple(inputs), **more)
+    def _like(self, node: Any, kind: OperatorKind, inputs: Sequence[int], **more: Any) -> LayoutOperator:
+        return LayoutOperator(kind=kind, elements=_elements(node.checked_type), inputs=tuple(inputs), **more)
 
 
 def _has_rule(call: Any) -> bool:
@@ -184,14 +184,14 @@ def blocks(name: str, config: Any) -> Blocks:
     return takes, gives
 
 
-def by_workload(pairs: Sequence[Pair]) -> dict[str, list[State]]:
+def by_workload(pairs: Sequence[Pair]) -> dict[str, list[TensorState]]:
     """Return, by workload, the fastest valid record for each pair of blocks; a state's name is the record's index."""
-    found: dict[str, dict[Blocks, State]] = {}
+    found: dict[str, dict[Blocks, TensorState]] = {}
     for place, (measured, result) in enumerate(pairs):
         if result.error_no != 0 or not workloads.is_sound(measured.task, measured.config):
             continue
         takes, gives = blocks(measured.task.name, measured.config)
-        state = State(takes=takes, gives=gives, seconds=float(np.mean(result.costs)), name=place)
+        state = TensorState(takes=takes, gives=gives, seconds=float(np.mean(result.costs)), name=place)
         known = found.setdefault(workloads.key(measured.task), {})
         if (takes, gives) not in known or state.seconds < known[takes, gives].seconds:
             known[takes, gives] = state
@@ -199,8 +199,8 @@ def by_workload(pairs: Sequence[Pair]) -> dict[str, list[State]]:
 
 
 def of_network(
-    network: Network, recorded: dict[str, list[State]], untuned: Callable[[str], Blocks]
-) -> dict[Any, list[State]]:
+    network: LayoutNetwork, recorded: dict[str, list[TensorState]], untuned: Callable[[str], Blocks]
+) -> dict[Any, list[TensorState]]:
     """Return the states of each group's records, or else the untuned build's, whose time is unknown."""
     states = {}
     for group in _groups(network):
@@ -209,11 +209,11 @@ def of_network(
     return states
 
 
-def _unknown(group: Sequence[str], untuned: Callable[[str], Blocks]) -> State:
+def _unknown(group: Sequence[str], untuned: Callable[[str], Blocks]) -> TensorState:
     takes, gives = next((pair for key in group if any(pair := untuned(key))), (PLAIN, PLAIN))
-    return State(takes=takes, gives=gives, seconds=0.0)
+    return TensorState(takes=takes, gives=gives, seconds=0.0)
 
 
-def _groups(network: Network) -> Iterable[tuple[str, ...]]:
-    chosen = (each.group for each in network.operators if each.kind == graph_layout.Kind.CHOSEN)
+def _groups(network: LayoutNetwork) -> Iterable[tuple[str, ...]]:
+    chosen = (each.group for each in network.operators if each.kind == graph_layout.OperatorKind.CHOSEN)
     return dict.fromkeys(chosen)  # type: ignore[arg-type]

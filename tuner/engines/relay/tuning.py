@@ -18,7 +18,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, defaults, searching, workloads
 from tuner.engines.relay.templates import dispatching
 from tuner.engines.runtime import faults
-from tuner.engines.runtime.rounds import Progress, Trial
+from tuner.engines.runtime.rounds import Trial, TrialLimit
 from tuner.engines.runtime.trials import Measurement
 
 _CHOICES = {
@@ -66,7 +66,7 @@ class AutoTvmTaskTuner:
         self.task = workloads.task(workload_key, target)
         self._default = defaults.index(self.task)
         self._same_layout = defaults.same_layout(self.task)
-        self._progress = Progress(n_trial=options.n_trial, early_stopping=options.early_stopping)
+        self._progress = TrialLimit(n_trial=options.n_trial, early_stopping=options.early_stopping)
         records = workloads.sound(compiling.load_records(history))
         past = [pair for pair in records if workloads.key(pair[0].task) == workload_key]
         # Same seed for the same task and history, independent of earlier tuning.

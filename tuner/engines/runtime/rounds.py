@@ -62,7 +62,7 @@ class Search(Protocol):
         ...
 
 
-class Progress:
+class TrialLimit:
     """Measured candidates and stopping rules, common to all searches."""
 
     def __init__(self, *, n_trial: int | None, early_stopping: int | None) -> None:

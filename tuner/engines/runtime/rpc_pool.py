@@ -23,7 +23,7 @@ from typing import Any
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import processes
-from tuner.engines.runtime.trackers import Offer, Ticket, Tracker, TrackerSilent
+from tuner.engines.runtime.trackers import DeviceOffer, Ticket, Tracker, TrackerSilent
 from tuner.engines.runtime.trials import Runner
 
 OPEN_SECONDS = 20.0
@@ -95,7 +95,7 @@ class Slot:
         self._child = child
         self.state = SlotState.IDLE
         self.ticket: Ticket | None = None
-        self.offer: Offer | None = None
+        self.offer: DeviceOffer | None = None
         self.call: Call | None = None
         self.rests_until = 0.0
         self._ends_at = 0.0
@@ -154,7 +154,7 @@ class Slot:
     def rest(self, seconds: float) -> None:
         self.rests_until = time.monotonic() + seconds
 
-    def open(self, offer: Offer, session_timeout: float, threads: int, probe: str | None) -> None:
+    def open(self, offer: DeviceOffer, session_timeout: float, threads: int, probe: str | None) -> None:
         self.take()
         self.offer, self.state = offer, SlotState.OPENING
         self._ends_at = time.monotonic() + session_timeout
@@ -235,7 +235,7 @@ def _timed_out(call: Call, device: str) -> CallResult:
 class Suspect:
     """A device whose last call failed. Times are those of ``time.monotonic``."""
 
-    offer: Offer
+    offer: DeviceOffer
     reason: str
     since: float
     check_at: float

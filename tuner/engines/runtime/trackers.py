@@ -25,7 +25,7 @@ class TrackerSilent(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
+class DeviceOffer:
     """A device reserved for us by the tracker until a session on it ends or ``give_back`` is called."""
 
     host: str
@@ -69,7 +69,7 @@ class Ticket:
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def poll(self) -> Offer | None:
+    def poll(self) -> DeviceOffer | None:
         """Return the device once it is our turn, without blocking. Raises TrackerSilent if disconnected."""
         try:
             while _decode(bytes(self._received)) is None and select.select([self._connection], [], [], 0)[0]:
@@ -83,7 +83,7 @@ class Ticket:
             _, (host, port, match_key) = answer
         except (OSError, ValueError, TypeError) as error:
             raise TrackerSilent(str(error)) from error
-        return Offer(host=str(host), port=int(port), match_key=str(match_key))
+        return DeviceOffer(host=str(host), port=int(port), match_key=str(match_key))
 
     def close(self) -> None:
         """Leave the queue; a device offered meanwhile is given back."""

@@ -27,7 +27,7 @@ from tuner.host.record_reading import RecordReader
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
 from tuner.native import ansor, autotvm, metaschedule
-from tuner.native.importing import Origin
+from tuner.native.importing import RecordOrigin
 
 pytestmark = pytest.mark.engine
 
@@ -112,10 +112,10 @@ def tuned(
     return target, (folder / definition).read_text() if definition else None, trials
 
 
-def origin(tuner: str, engine: EngineSession) -> Origin:
+def origin(tuner: str, engine: EngineSession) -> RecordOrigin:
     toolchain = Toolchain(**engine.hello["toolchain"])
     device = Device(key="this/t1", name="this", threads=THREADS)
-    return Origin(tuner=Tuner(tuner), toolchain=toolchain, device=device, device_is_exact=False)
+    return RecordOrigin(tuner=Tuner(tuner), toolchain=toolchain, device=device, device_is_exact=False)
 
 
 def test_an_engine_s_trial_is_the_same_candidate_when_it_is_imported(
@@ -152,9 +152,9 @@ def test_plain_tvm_reads_what_was_imported_and_exported(
         assert [json.loads(line) for line in read["rewritten"]] == [json.loads(line) for line in lines]
 
 
-def origin_of_two(tuner: str, toolchain: Toolchain) -> Origin:
+def origin_of_two(tuner: str, toolchain: Toolchain) -> RecordOrigin:
     device = Device(key="this/t2", name="this", threads=2)
-    return Origin(tuner=Tuner(tuner), toolchain=toolchain, device=device, device_is_exact=True)
+    return RecordOrigin(tuner=Tuner(tuner), toolchain=toolchain, device=device, device_is_exact=True)
 
 
 @pytest.mark.parametrize(("tuner_", "lines"), [("autotvm", AUTOTVM), ("ansor", [line for line in ANSOR if line])])
@@ -180,7 +180,7 @@ def test_a_database_that_tvm_wrote_is_exported_as_it_was(database: Database, tmp
     assert in_plain_tvm("relax", PLAIN["metaschedule"], written) == {"read": 3, "found": 1, "rewritten": []}
 
 
-def take(database: Database, place: Origin, content: bytes, folder: Path) -> record_files.Imported:
+def take(database: Database, place: RecordOrigin, content: bytes, folder: Path) -> record_files.Imported:
     (folder / "import").write_bytes(content)
     reader = RecordReader(home=folder, settings=TunerSettings())
     return record_files.take(database, place, folder / "import", reader.read)

@@ -14,11 +14,11 @@ from domain.targets import Device, Toolchain
 from tests.support.hostile.tars import hostile
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, FORMATS, METASCHEDULE, RECORDS, WORKLOADS
 from tuner.native import importing, metaschedule
-from tuner.native.importing import Origin
+from tuner.native.importing import RecordOrigin
 from tuner.native.lines import Refused
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-ORIGIN = Origin(
+ORIGIN = RecordOrigin(
     tuner=Tuner.AUTOTVM,
     toolchain=Toolchain(engine="relay", tvm="0.19.0", llvm="22.1.8"),
     device=Device(key="AMD EPYC/avx2/t8", name="AMD EPYC", threads=8),
@@ -26,7 +26,7 @@ ORIGIN = Origin(
 )
 
 
-def read(line: str, origin: Origin, *, number: int, now: datetime) -> Record:
+def read(line: str, origin: RecordOrigin, *, number: int, now: datetime) -> Record:
     found = FORMATS[origin.tuner.value][0](line)
     return importing.record(found, origin, number=number, now=now)
 

@@ -1,4 +1,4 @@
-"""Graph queries for rewriting passes (shapes, constants, uses), and ``Walk``, their common traversal."""
+"""Graph queries for rewriting passes (shapes, constants, uses), and ``GraphWalk``, their common traversal."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ _BOUNDS_OF_SLICES_AS_INPUTS, _BOUNDS_OF_PADS_AS_INPUTS = 10, 11
 """First operator sets in which bounds are inputs instead of attributes."""
 
 
-class Walk(ABC, Generic[Form]):
+class GraphWalk(ABC, Generic[Form]):
     """Traversal that keeps some tensors of a graph in another form, and restores those needed as they were.
 
     Nodes are visited in order, so a form propagates from the node that creates it to those that cannot use it.

@@ -45,7 +45,7 @@ class _Grouped(graphs.Turned):
     whole: int
 
 
-class _Padding(graphs.Walk[_Grouped]):
+class _Padding(graphs.GraphWalk[_Grouped]):
     def __init__(self, model: onnx.ModelProto, lanes: int) -> None:
         super().__init__(model)
         self._lanes = lanes

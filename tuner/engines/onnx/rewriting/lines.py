@@ -51,7 +51,7 @@ class _Line(graphs.Turned):
     width: int
 
 
-class _Turning(graphs.Walk[_Line]):
+class _Turning(graphs.GraphWalk[_Line]):
     def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Line | None:
         if len(shape) < 3:
             return None

@@ -85,7 +85,7 @@ def _axis(stride: int, kernel: int, before: int, length: int, output: int) -> _A
     return _Axis(stride=stride, kernel=kernel, before=before, first=first, size=size, pads=(-first, after))
 
 
-class _Packing(graphs.Walk[_Packed]):
+class _Packing(graphs.GraphWalk[_Packed]):
     def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Packed | None:
         if len(shape) != 4:
             return None

@@ -23,7 +23,7 @@ from tuner.engines.relay import corrections
 from tuner.engines.relay.ansor import records, workloads
 from tuner.engines.relay.ansor.networks import AnsorOptions
 from tuner.engines.runtime.environment import cores
-from tuner.engines.runtime.rounds import Progress, Trial
+from tuner.engines.runtime.rounds import Trial, TrialLimit
 from tuner.engines.runtime.trials import Measurement
 
 WARM = 15
@@ -151,7 +151,7 @@ class AnsorTaskTuner:
         self._model = model = cost_model(str(target))
         self._key = workload_key
         self._task = workloads.search_task(workload_key, target)
-        self._progress = Progress(n_trial=options.n_trial, early_stopping=options.early_stopping)
+        self._progress = TrialLimit(n_trial=options.n_trial, early_stopping=options.early_stopping)
         self._plan: list[Candidate] = []
         self._is_barren = False
         past = list(records.read(history))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tuner.engines.runtime.trackers import Offer, Tracker, TrackerSilent
+from tuner.engines.runtime.trackers import DeviceOffer, Tracker, TrackerSilent
 
 MAGIC = struct.pack("<i", 0x2F271)
 
@@ -103,7 +103,7 @@ def test_waiting_does_not_block() -> None:
             assert time.monotonic() < ends
             time.sleep(0.01)
         ticket.leave()
-    assert offer == Offer(host="10.0.0.1", port=9090, match_key="rpi4:0.5")
+    assert offer == DeviceOffer(host="10.0.0.1", port=9090, match_key="rpi4:0.5")
     assert offer.device == "10.0.0.1:9090"
 
 

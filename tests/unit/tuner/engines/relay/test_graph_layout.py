@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.engines.relay import graph_layout
-from tuner.engines.relay.graph_layout import PLAIN, Kind, Network, Operator, State
+from tuner.engines.relay.graph_layout import PLAIN, LayoutNetwork, LayoutOperator, OperatorKind, TensorState
 
-States = Mapping[Any, Sequence[State]]
+States = Mapping[Any, Sequence[TensorState]]
 
 
 def transform(elements: int, block: int, other: int) -> float:
@@ -23,45 +23,51 @@ def transform(elements: int, block: int, other: int) -> float:
     return 0.0 if block == other else 1.0 + elements * (0.01 if block == PLAIN else 0.02 if block > other else 0.04)
 
 
-def brute_force(network: Network, states: States) -> float:
-    groups = list(dict.fromkeys(each.group for each in network.operators if each.kind == Kind.CHOSEN))
+def brute_force(network: LayoutNetwork, states: States) -> float:
+    groups = list(dict.fromkeys(each.group for each in network.operators if each.kind == OperatorKind.CHOSEN))
     choices = itertools.product(*(states[group] for group in groups))
     return min(graph_layout.seconds(network, dict(zip(groups, choice, strict=True)), transform) for choice in choices)
 
 
-def convolution(group: str, *inputs: int, elements: int = 100) -> Operator:
-    return Operator(kind=Kind.CHOSEN, elements=elements, inputs=inputs, group=group)
+def convolution(group: str, *inputs: int, elements: int = 100) -> LayoutOperator:
+    return LayoutOperator(kind=OperatorKind.CHOSEN, elements=elements, inputs=inputs, group=group)
 
 
-def operator(kind: Kind, *inputs: int, elements: int = 100, **more: Any) -> Operator:
-    return Operator(kind=kind, elements=elements, inputs=inputs, **more)
+def operator(kind: OperatorKind, *inputs: int, elements: int = 100, **more: Any) -> LayoutOperator:
+    return LayoutOperator(kind=kind, elements=elements, inputs=inputs, **more)
 
 
-SOURCE = operator(Kind.SOURCE)
+SOURCE = operator(OperatorKind.SOURCE)
 
 
-def state(takes: int, gives: int, seconds: float, name: Any = None) -> State:
-    return State(takes=takes, gives=gives, seconds=seconds, name=name)
+def state(takes: int, gives: int, seconds: float, name: Any = None) -> TensorState:
+    return TensorState(takes=takes, gives=gives, seconds=seconds, name=name)
 
 
-def chain(length: int) -> Network:
+def chain(length: int) -> LayoutNetwork:
     operators = [SOURCE, *(convolution(f"c{place}", place) for place in range(length))]
-    return Network(operators=tuple(operators), outputs=(length,))
+    return LayoutNetwork(operators=tuple(operators), outputs=(length,))
 
 
 @st.composite
-def networks(draw: Any, *, kinds: Sequence[Kind] = tuple(Kind)) -> tuple[Network, States]:
-    operators: list[Operator] = [SOURCE]
+def networks(draw: Any, *, kinds: Sequence[OperatorKind] = tuple(OperatorKind)) -> tuple[LayoutNetwork, States]:
+    operators: list[LayoutOperator] = [SOURCE]
     for _ in range(draw(st.integers(min_value=1, max_value=7))):
-        kind = draw(st.sampled_from([*kinds, Kind.CHOSEN]))
+        kind = draw(st.sampled_from([*kinds, OperatorKind.CHOSEN]))
         earlier = st.integers(min_value=0, max_value=len(operators) - 1)
-        count = 0 if kind == Kind.SOURCE else 1 if kind == Kind.CHOSEN else draw(st.integers(min_value=1, max_value=3))
+        count = (
+            0
+            if kind == OperatorKind.SOURCE
+            else 1
+            if kind == OperatorKind.CHOSEN
+            else draw(st.integers(min_value=1, max_value=3))
+        )
         operators.append(
-            Operator(
+            LayoutOperator(
                 kind=kind,
                 elements=draw(st.integers(min_value=1, max_value=200)),
                 inputs=tuple(draw(earlier) for _ in range(count)),
-                group=f"g{draw(st.integers(min_value=0, max_value=3))}" if kind == Kind.CHOSEN else None,
+                group=f"g{draw(st.integers(min_value=0, max_value=3))}" if kind == OperatorKind.CHOSEN else None,
                 divisor=draw(st.sampled_from([0, 0, 1, 8, 24])),
             )
         )
@@ -73,12 +79,12 @@ def networks(draw: Any, *, kinds: Sequence[Kind] = tuple(Kind)) -> tuple[Network
         ]
         for group in range(4)
     }
-    return Network(operators=tuple(operators), outputs=(len(operators) - 1,)), states
+    return LayoutNetwork(operators=tuple(operators), outputs=(len(operators) - 1,)), states
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(networks())
-def test_random_networks_are_solved_as_well_as_brute_force_does(drawn: tuple[Network, States]) -> None:
+def test_random_networks_are_solved_as_well_as_brute_force_does(drawn: tuple[LayoutNetwork, States]) -> None:
     network, states = drawn
     found = graph_layout.assign(network, states, transform)
     least = brute_force(network, states)
@@ -108,8 +114,14 @@ def test_a_gain_that_transforms_would_eat_is_left() -> None:
 
 
 def test_the_first_branch_of_a_sum_leads() -> None:
-    network = Network(
-        operators=(SOURCE, convolution("a", 0), convolution("b", 0), operator(Kind.FOLLOWS, 1, 2), convolution("c", 3)),
+    network = LayoutNetwork(
+        operators=(
+            SOURCE,
+            convolution("a", 0),
+            convolution("b", 0),
+            operator(OperatorKind.FOLLOWS, 1, 2),
+            convolution("c", 3),
+        ),
         outputs=(4,),
     )
     chosen = {"a": state(3, 16, 1.0), "b": state(3, 8, 1.0), "c": state(16, 16, 1.0)}
@@ -126,8 +138,13 @@ def test_the_first_branch_of_a_sum_leads() -> None:
 
 def test_a_concatenation_is_blocked_only_where_all_agree() -> None:
     def seconds(first: int, second: int) -> float:
-        network = Network(
-            operators=(SOURCE, convolution("a", 0), convolution("b", 0), operator(Kind.JOINS, 1, 2, elements=200)),
+        network = LayoutNetwork(
+            operators=(
+                SOURCE,
+                convolution("a", 0),
+                convolution("b", 0),
+                operator(OperatorKind.JOINS, 1, 2, elements=200),
+            ),
             outputs=(),
         )
         chosen = {"a": state(PLAIN, first, 0.0), "b": state(PLAIN, second, 0.0)}
@@ -139,8 +156,8 @@ def test_a_concatenation_is_blocked_only_where_all_agree() -> None:
 
 def test_a_slice_of_channels_lets_dividing_blocks_through() -> None:
     def seconds(block: int, **more: Any) -> float:
-        cut = operator(Kind.FOLLOWS, 1, elements=50, divisor=24, **more)
-        network = Network(operators=(SOURCE, convolution("a", 0), cut), outputs=())
+        cut = operator(OperatorKind.FOLLOWS, 1, elements=50, divisor=24, **more)
+        network = LayoutNetwork(operators=(SOURCE, convolution("a", 0), cut), outputs=())
         return graph_layout.seconds(network, {"a": state(PLAIN, block, 0.0)}, transform)
 
     assert seconds(8) == seconds(12) == 0
@@ -149,8 +166,8 @@ def test_a_slice_of_channels_lets_dividing_blocks_through() -> None:
 
 
 def test_what_would_not_build_is_never_chosen() -> None:
-    cut = operator(Kind.FOLLOWS, 1, divisor=24, strict=True)
-    network = Network(operators=(SOURCE, convolution("a", 0), cut), outputs=())
+    cut = operator(OperatorKind.FOLLOWS, 1, divisor=24, strict=True)
+    network = LayoutNetwork(operators=(SOURCE, convolution("a", 0), cut), outputs=())
     states = {"a": [state(PLAIN, 16, 1.0), state(PLAIN, 8, 50.0)]}
     assert graph_layout.assign(network, states, transform).states["a"].gives == 8
 
@@ -165,7 +182,7 @@ def test_another_implementation_is_only_more_states() -> None:
 
 
 def test_convolutions_of_one_workload_take_one_schedule() -> None:
-    network = Network(
+    network = LayoutNetwork(
         operators=(SOURCE, convolution("a", 0), convolution("b", 1), convolution("a", 2)),
         outputs=(3,),
     )
@@ -182,11 +199,11 @@ RECORDED = Path(__file__).parent / "recorded" / "ppocr_cls_layouts.json"
 def recorded() -> dict[str, Any]:
     told: dict[str, Any] = json.loads(RECORDED.read_text())
     operators = [
-        Operator(kind=Kind(kind), elements=elements, inputs=tuple(inputs), group=group, divisor=divisor)
+        LayoutOperator(kind=OperatorKind(kind), elements=elements, inputs=tuple(inputs), group=group, divisor=divisor)
         for kind, elements, inputs, group, divisor in told["operators"]
     ]
     states = {group: [state(*each) for each in found] for group, found in enumerate(told["states"])}
-    network = Network(operators=tuple(operators), outputs=tuple(told["outputs"]))
+    network = LayoutNetwork(operators=tuple(operators), outputs=tuple(told["outputs"]))
     return {"network": network, "states": states, "costs": told["costs"], "untuned": told["untuned"]}
 
 
@@ -207,7 +224,7 @@ def test_measured_schedules_of_a_network_are_combined_for_good(recorded: dict[st
     def moved(elements: int, block: int, other: int) -> float:
         return microseconds(recorded["costs"], elements, block, other)
 
-    def total(chosen: Mapping[Any, State]) -> float:
+    def total(chosen: Mapping[Any, TensorState]) -> float:
         return graph_layout.seconds(network, chosen, moved)
 
     found = graph_layout.assign(network, states, moved)

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.engines.relay.graph_layout import Problem
+from tuner.engines.relay.graph_layout import LayoutProblem
 
 
-def brute_force(problem: Problem) -> float:
+def brute_force(problem: LayoutProblem) -> float:
     nodes = list(problem.costs)
     choices = itertools.product(*(range(len(problem.costs[node])) for node in nodes))
     return min(problem.cost(dict(zip(nodes, choice, strict=True))) for choice in choices)
 
 
-def random_problem(draw: Any, edges: list[tuple[int, int]], count: int, *, forbid: bool = False) -> Problem:
+def random_problem(draw: Any, edges: list[tuple[int, int]], count: int, *, forbid: bool = False) -> LayoutProblem:
     cost = st.integers(min_value=0, max_value=30)
-    problem = Problem()
+    problem = LayoutProblem()
     sizes = [draw(st.integers(min_value=1, max_value=4)) for _ in range(count)]
     for node, size in enumerate(sizes):
         problem.add_node(node, [draw(cost) for _ in range(size)])
@@ -36,14 +36,14 @@ def random_problem(draw: Any, edges: list[tuple[int, int]], count: int, *, forbi
 
 
 @st.composite
-def trees(draw: Any) -> Problem:
+def trees(draw: Any) -> LayoutProblem:
     count = draw(st.integers(min_value=1, max_value=6))
     edges = [(draw(st.integers(min_value=0, max_value=node - 1)), node) for node in range(1, count)]
     return random_problem(draw, edges, count, forbid=True)
 
 
 @st.composite
-def graphs(draw: Any) -> Problem:
+def graphs(draw: Any) -> LayoutProblem:
     count = draw(st.integers(min_value=2, max_value=6))
     pairs = [(first, second) for first in range(count) for second in range(first, count)]
     edges = draw(st.lists(st.sampled_from(pairs), max_size=12))
@@ -52,7 +52,7 @@ def graphs(draw: Any) -> Problem:
 
 @settings(max_examples=60, deadline=None)
 @given(trees())
-def test_trees_are_solved_exactly(problem: Problem) -> None:
+def test_trees_are_solved_exactly(problem: LayoutProblem) -> None:
     solution = problem.solve(branches=0)
     assert solution.exact
     assert solution.cost == brute_force(problem) == problem.cost(solution.states)
@@ -60,7 +60,7 @@ def test_trees_are_solved_exactly(problem: Problem) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(graphs())
-def test_any_graph_is_solved_exactly_while_trying_is_cheap(problem: Problem) -> None:
+def test_any_graph_is_solved_exactly_while_trying_is_cheap(problem: LayoutProblem) -> None:
     solution = problem.solve(branches=10_000)
     assert solution.exact
     assert solution.cost == brute_force(problem)
@@ -68,7 +68,7 @@ def test_any_graph_is_solved_exactly_while_trying_is_cheap(problem: Problem) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(graphs())
-def test_the_heuristic_never_claims_what_is_not_so(problem: Problem) -> None:
+def test_the_heuristic_never_claims_what_is_not_so(problem: LayoutProblem) -> None:
     solution = problem.solve(branches=0)
     least = brute_force(problem)
     assert solution.cost == problem.cost(solution.states) >= least
@@ -76,7 +76,7 @@ def test_the_heuristic_never_claims_what_is_not_so(problem: Problem) -> None:
 
 
 def test_a_diamond_needs_no_guess() -> None:
-    problem = Problem()
+    problem = LayoutProblem()
     for node in "abcd":
         problem.add_node(node, [1, 0])
     for pair in ("ab", "ac", "bd", "cd"):
@@ -89,7 +89,7 @@ def test_a_diamond_needs_no_guess() -> None:
 def test_the_heuristic_comes_close_on_graphs_without_two_neighbours(seed: int) -> None:
     """Five nodes, each beside each, three states: layouts that agree cost nothing."""
     generator = random.Random(seed)  # noqa: S311 - costs, not secrets
-    problem = Problem()
+    problem = LayoutProblem()
     for node in range(5):
         problem.add_node(node, [generator.uniform(0, 4) for _ in range(3)])
     for first, second in itertools.combinations(range(5), 2):
@@ -98,7 +98,7 @@ def test_the_heuristic_comes_close_on_graphs_without_two_neighbours(seed: int) -
 
 
 def test_costs_of_edges_add_up_and_a_loop_is_the_nodes_own() -> None:
-    problem = Problem()
+    problem = LayoutProblem()
     problem.add_node("a", [0, 0])
     problem.add_node("b", [0, 0])
     problem.add_edge("a", "a", [[3, 9], [9, 1]])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tuner.engines.runtime import rounds
-from tuner.engines.runtime.rounds import Progress, Trial
+from tuner.engines.runtime.rounds import Trial, TrialLimit
 from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Measurement, MeasureOptions
 
 
@@ -115,7 +115,7 @@ def test_a_round_without_time_left_measures_nothing(tmp_path: Path, seconds: flo
 
 
 def test_a_search_ends_with_its_trials_or_where_nothing_gets_better() -> None:
-    progress = Progress(n_trial=6, early_stopping=3)
+    progress = TrialLimit(n_trial=6, early_stopping=3)
     for candidate, seconds in enumerate((3.0, None, 2.0, 2.5)):
         progress.count(candidate, seconds)
     # What was measured before counts once.
@@ -125,7 +125,7 @@ def test_a_search_ends_with_its_trials_or_where_nothing_gets_better() -> None:
     assert progress.ended is None
     progress.count(5, 2.2)
     assert (progress.ended, progress.allowed(9)) == ("n_trial", 0)
-    patient = Progress(n_trial=None, early_stopping=2)
+    patient = TrialLimit(n_trial=None, early_stopping=2)
     assert patient.allowed(9) == 9
     for candidate in range(2):
         patient.count(candidate, None)

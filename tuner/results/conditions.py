@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from domain.artifacts import Conditions, Timing
 from domain.targets import Device
+from tuner.results import timing
 
 Name = TypeVar("Name", bound=str)
 
@@ -44,6 +45,12 @@ class Watch:
         self._clocks += clocks()
         self._loops.append(self.calibrate())
 
+    def add(self, other: Watch) -> None:
+        """Add what another one saw later."""
+        self._loads += other._loads
+        self._clocks += other._clocks
+        self._loops += other._loops
+
     def conditions(self, device: Device, timings: Iterable[Timing], *, attempts: int = 1) -> Conditions:
         """Return the observed conditions, and the reasons for noisy timings."""
         load = statistics.fmean(self._loads) if self._loads else None
@@ -65,20 +72,26 @@ class Watch:
 def until_quiet(
     measure: Callable[[Watch], dict[Name, Timing]], device: Device
 ) -> tuple[dict[Name, Timing], Conditions]:
-    """Return the first quiet measurement; if there is none, the most precise of ``ATTEMPTS``, marked as noisy.
+    """Return the first quiet measurement; if there is none, ``ATTEMPTS`` of them together, marked as noisy.
 
-    ``measure`` must call the ``look`` of its argument while none of our programs run. Raises errors of ``measure``.
+    To keep only the most precise one would choose among chances: its interval seldom holds what the others found.
+    ``measure`` must call the ``look`` of its argument while none of our programs run, and time the same builds each
+    time. Raises errors of ``measure``.
     """
-    noisy: list[tuple[float, dict[Name, Timing], Conditions]] = []
+    noisy: list[dict[Name, Timing]] = []
+    whole = Watch()
     for attempt in range(1, ATTEMPTS + 1):
         watch = Watch()
         timings = measure(watch)
         found = watch.conditions(device, timings.values(), attempts=attempt)
         if not found.noisy:
             return timings, found
-        noisy.append((_width(timings.values()), timings, replace(found, attempts=ATTEMPTS)))
-    _, timings, found = min(noisy, key=lambda each: each[0])
-    return timings, found
+        noisy.append(timings)
+        whole.add(watch)
+    together = {name: timing.of_attempts([each[name] for each in noisy]) for name in noisy[0]}
+    of_all = whole.conditions(device, together.values(), attempts=ATTEMPTS)
+    # A clock that varied within every attempt can have the same median in all of them.
+    return together, replace(of_all, noisy=True, reasons=of_all.reasons or found.reasons)
 
 
 def calibration() -> float:

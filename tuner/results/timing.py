@@ -132,8 +132,27 @@ def of_samples(*groups: Sequence[float]) -> Timing:
     Percentiles are interpolated linearly.
     """
     samples = [sample for group in groups for sample in group]
+    interval = _interval_of_processes(groups) if len(groups) > 1 else _interval(sorted(samples))
+    return _statistics(samples, interval, processes=len(groups))
+
+
+def of_attempts(attempts: Sequence[Timing]) -> Timing:
+    """Return statistics over several benchmarks of one build, whose interval holds the interval of each.
+
+    On a noisy machine benchmarks of the same build differ by more than the processes of one do.
+    """
+    lows = [each.ci_low for each in attempts if each.ci_low is not None]
+    highs = [each.ci_high for each in attempts if each.ci_high is not None]
+    return _statistics(
+        [sample for each in attempts for sample in each.samples],
+        (min(lows, default=None), max(highs, default=None)),
+        processes=sum(each.processes for each in attempts),
+    )
+
+
+def _statistics(samples: Sequence[float], interval: tuple[float | None, float | None], *, processes: int) -> Timing:
     ordered = sorted(samples)
-    low, high = _interval_of_processes(groups) if len(groups) > 1 else _interval(ordered)
+    low, high = interval
     return Timing(
         samples=tuple(samples),
         mean=statistics.fmean(ordered),
@@ -145,7 +164,7 @@ def of_samples(*groups: Sequence[float]) -> Timing:
         std=statistics.pstdev(ordered),
         ci_low=low,
         ci_high=high,
-        processes=len(groups),
+        processes=processes,
     )
 
 

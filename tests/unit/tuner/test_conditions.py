@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import statistics
 from collections.abc import Iterator
 
 from domain.artifacts import Timing
@@ -16,6 +17,10 @@ DEVICE = Device(key="x86_64/some/avx2/t1", name="Some CPU", threads=1)
 def measured(spread: float) -> Timing:
     generator = random.Random(0)  # noqa: S311 - noise
     return of_samples([1e-3 * (1 + abs(generator.gauss(0, spread))) for _ in range(60)])
+
+
+def slower(timing: Timing, factor: float) -> Timing:
+    return of_samples([sample * factor for sample in timing.samples])
 
 
 def watch(*loops: float) -> Watch:
@@ -51,11 +56,30 @@ def test_a_noisy_measurement_is_repeated_until_one_is_quiet() -> None:
     assert timings["untuned"] == measured(0.001)
 
 
-def test_the_surest_of_noisy_measurements_is_kept_and_flagged() -> None:
-    spreads: Iterator[float] = iter([0.5, 0.2, 0.9])
-    timings, found = until_quiet(lambda _: {"untuned": measured(next(spreads))}, DEVICE)
+def test_noisy_measurements_are_kept_together_as_the_most_precise_one_may_be_wrong() -> None:
+    attempts = [measured(0.5), slower(measured(0.2), 1.5), measured(0.9)]
+    left = iter(attempts)
+    timings, found = until_quiet(lambda _: {"untuned": next(left)}, DEVICE)
     assert (found.noisy, found.attempts) == (True, 3)
-    assert timings["untuned"] == measured(0.2)
+    kept = timings["untuned"]
+    assert kept.samples == tuple(sample for each in attempts for sample in each.samples)
+    assert kept.median == statistics.median(kept.samples)
+    assert kept.processes == 3
+    assert kept.ci_low == min(each.ci_low or 0 for each in attempts)
+    assert kept.ci_high == max(each.ci_high or 0 for each in attempts)
+
+
+def test_a_clock_that_varied_in_every_attempt_stays_noise() -> None:
+    def measure(watching: Watch) -> dict[str, Timing]:
+        loops = iter((1e-3, 1.2e-3, 1e-3))
+        watching.calibrate = lambda: next(loops)
+        for _ in range(3):
+            watching.look()
+        return {"untuned": measured(0.001)}
+
+    _, found = until_quiet(measure, DEVICE)
+    assert found.noisy
+    assert "calibration" in found.reasons[0]
 
 
 def test_this_machine_can_be_looked_at() -> None:

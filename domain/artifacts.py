@@ -158,7 +158,7 @@ class Conditions:
     governor: str | None = None
     """The kernel's frequency governor; None if unknown."""
     megahertz: tuple[float, float] | None = None
-    """Lowest and highest clock of the cores."""
+    """Lowest and highest measured clock of a core; None if it cannot be measured."""
     load: float | None = None
     """Runnable programs other than ours, mean over the benchmark."""
     drift: float | None = None

@@ -308,7 +308,9 @@ class Conditions(BaseModel):
     device: str
     threads: int
     governor: str | None = Field(description="The kernel's frequency governor; null if unknown.")
-    megahertz: tuple[float, float] | None = Field(description="Lowest and highest clock of the cores seen.")
+    megahertz: tuple[float, float] | None = Field(
+        description="Lowest and highest measured clock; null if it cannot be measured."
+    )
     load: float | None = Field(description="Mean number of other runnable processes during the benchmark.")
     drift: float | None = Field(description="Change of a calibration loop's time: 0.03 is 3 %.")
     attempts: int = Field(description="Number of benchmarks run until one was quiet enough.")

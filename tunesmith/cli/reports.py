@@ -129,7 +129,7 @@ def _clocks(conditions: Mapping[str, Any]) -> str:
     parts = [f"governor {conditions['governor']}"] if conditions["governor"] else []
     if conditions["megahertz"]:
         low, high = (f"{megahertz:.0f}" for megahertz in conditions["megahertz"])
-        parts.append(f"{low if low == high else f'{low} to {high}'} MHz as reported by the kernel")
+        parts.append(f"{low if low == high else f'{low} to {high}'} MHz")
     return ", ".join(parts)
 
 

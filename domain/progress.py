@@ -59,11 +59,12 @@ def share(budget: Budget, stage: Stage | None, within: float = 0.0) -> float:
     """
     if stage is None:
         return 0.0
-    widths = [_tuning_seconds(budget) if each is Stage.TUNE else _TYPICAL_SECONDS[each] for each in Stage]
+    widths = [tuning_seconds(budget) if each is Stage.TUNE else _TYPICAL_SECONDS[each] for each in Stage]
     place = list(Stage).index(stage)
     return round((sum(widths[:place]) + within * widths[place]) / sum(widths), 4)
 
 
-def _tuning_seconds(budget: Budget) -> float:
+def tuning_seconds(budget: Budget) -> float:
+    """Return the seconds that a budget is worth; trials count with a typical time."""
     limits = [budget.seconds, None if budget.trials is None else budget.trials * _SECONDS_A_TRIAL]
     return min(limit for limit in limits if limit is not None)

@@ -141,6 +141,12 @@ class BaselineResult(StageResult):
     """Kind of values that each input was given."""
     seconds: dict[Variant, float] = field(default_factory=dict)
     """Seconds per run of the untuned build and of the reference, roughly."""
+    build_seconds: float = 0.0
+    """Seconds that the slowest correct untuned build took to make."""
+    start_seconds: float = 0.0
+    """Seconds that the process of a build took to start, at most."""
+    verify_seconds: float = 0.0
+    """Seconds that the verification of a build took at most, with the start of its process."""
     engine: str
     """Engine of the fastest correct untuned build."""
     engines: dict[str, float | None]
@@ -186,7 +192,7 @@ class TuneResult(StageResult):
     trials: int
     seconds: float
     ended_by: str
-    """``trials`` or ``seconds``: which limit ended the search."""
+    """``trials``, ``seconds`` or ``total_seconds``: which limit ended the search."""
     failed_tasks: tuple[FailedTask, ...] = ()
 
 

@@ -54,7 +54,7 @@ class Cli:
     """Default: ``--field-name``. A switch is written ``--on/--off``."""
     metavar: str | None = None
     text: str | None = None
-    """How the text is parsed: ``share``, ``shapes`` or ``labels``."""
+    """How the text is parsed: ``share``, ``minutes`` (to seconds), ``shapes`` or ``labels``."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,26 @@ def _option(
 
 @dataclass(kw_only=True)
 class BudgetDraft:
-    """The first limit reached ends tuning with the best found so far."""
+    """The first limit of trials and seconds ends tuning with the best found so far. total_seconds limits the job."""
 
     trials: int | None = _option(
         cli=Cli(SEARCH, "Maximum number of trials of the job."), form=Form(BUDGET, "Trials", "maximum, all tasks")
     )
     seconds: float | None = _option(
         cli=Cli(SEARCH, "Maximum tuning time in seconds."), form=Form(BUDGET, "Seconds", "maximum tuning time")
+    )
+    total_seconds: float | None = _option(
+        description="Limit of the job's running time, from import to publication. At the limit, the best verified "
+        "build is published, or the job fails with time_limit. Null: the tuning budget and the server's "
+        "TUNESMITH_DEFAULT_TOTAL_SECONDS.",
+        cli=Cli(
+            JOB,
+            flag="--max-minutes",
+            metavar="M",
+            help="Maximum running time of the job, in minutes.  [default: the budget and an hour]",
+            text="minutes",
+        ),
+        form=Form(BOOKKEEPING, "Total limit, seconds", "running time of the job", unset="the budget and an hour"),
     )
 
 

@@ -30,6 +30,8 @@ class Options(TypedDict, total=False):
     trials: int | None
     seconds: float | None
     """The limits as separate arguments, instead of ``budget``."""
+    total_seconds: float | None
+    """Limit of the job's running time, in seconds, besides a ``budget`` or in it."""
     input_shapes: Mapping[str, Sequence[int]]
     """For inputs with dynamic dimensions."""
     threads: int | None
@@ -95,17 +97,19 @@ def draft(model: str | None, options: Options) -> dict[str, Any]:
 
 def _budget(given: dict[str, Any]) -> dict[str, float]:
     """Remove the budget from ``given`` and return its limits. Raises InvalidInput."""
+    total: dict[str, float] = {"total_seconds": given.pop("total_seconds")} if "total_seconds" in given else {}
     limits: dict[str, float] = {name: given.pop(name) for name in ("trials", "seconds") if name in given}
+    for seconds in (limits.get("seconds", 0.0), total.get("total_seconds", 0.0)):
+        budget_of(seconds)  # rejects nan and infinity
     if "budget" not in given:
-        budget_of(limits.get("seconds", 0.0))  # rejects nan and infinity
-        return limits
+        return {**limits, **total}
     if limits:
         raise errors.InvalidInput(
             f"both budget and {' and '.join(limits)} are given", code="invalid_budget", hint="Set one of them."
         )
     found = budget_of(given.pop("budget"))
-    parsed = {"trials": found.trials, "seconds": found.seconds}
-    return {name: value for name, value in parsed.items() if value is not None}
+    parsed = {"trials": found.trials, "seconds": found.seconds, "total_seconds": found.total_seconds}
+    return {name: value for name, value in parsed.items() if value is not None} | total
 
 
 _SECONDS = {"s": 1.0, "sec": 1.0, "second": 1.0, "m": 60.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
@@ -119,6 +123,8 @@ class Budget:
 
     trials: int | None = None
     seconds: float | None = None
+    total_seconds: float | None = None
+    """Limit of the job's running time, from import to publication."""
 
 
 def parse_budget(text: str) -> Budget:
@@ -144,8 +150,9 @@ def budget_of(value: Budget | float | str) -> Budget:
     if isinstance(value, str):
         return parse_budget(value)
     found = value if isinstance(value, Budget) else Budget(seconds=float(value))
-    if found.seconds is not None and not math.isfinite(found.seconds):
-        raise _wrong(str(found.seconds))
+    for seconds in (found.seconds, found.total_seconds):
+        if seconds is not None and not math.isfinite(seconds):
+            raise _wrong(str(seconds))
     return found
 
 

@@ -24,6 +24,7 @@ from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
 from tuner.sandbox import limits
 from worker import observing, paths
+from worker.total_limit import TotalLimit
 
 ONNX = "onnx"
 COMPILERS = ("relay", "relax")
@@ -49,10 +50,18 @@ class EngineSource(Protocol):
         """Start an engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
         ...
 
-    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
+    def prepare(
+        self,
+        model: Path,
+        shapes: Mapping[str, Sequence[int]],
+        out: Path,
+        *,
+        log: Path,
+        canceled: Callable[[], bool] | None = None,
+    ) -> Prepared:
         """Write ``model`` with static shapes to ``out``, whose suffix gives its format.
 
-        Raises InvalidModel, ShapeRequired, ShapeMismatch.
+        Raises InvalidModel, ShapeRequired, ShapeMismatch, Canceled.
         """
         ...
 
@@ -78,9 +87,18 @@ class InstalledEngines:
             canceled=given.canceled,
         )
 
-    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
-        kind, hidden = ModelFormat.of(out), self._hidden()
-        inspector = Inspector.installed(kind, self.home, self.settings, log_path=log, hidden=hidden)
+    def prepare(
+        self,
+        model: Path,
+        shapes: Mapping[str, Sequence[int]],
+        out: Path,
+        *,
+        log: Path,
+        canceled: Callable[[], bool] | None = None,
+    ) -> Prepared:
+        inspector = Inspector.installed(
+            ModelFormat.of(out), self.home, self.settings, log_path=log, hidden=self._hidden(), canceled=canceled
+        )
         return inspector.prepare(model, shapes, out)
 
     def _hidden(self) -> tuple[str, ...]:
@@ -106,10 +124,12 @@ class EnginePool:
         self._folder = folder
         self._network = network
         self._log = log
-        self._canceled = canceled
+        self.canceled = canceled
         self._engines: dict[tuple[str, str], Engine] = {}
         self.listener: OnEvent | None = None
         """Receives every event of every engine, before the caller of the request."""
+        self.limit = TotalLimit()
+        """The job's total limit, which every request keeps."""
 
     def get(self, name: str, *, role: str = "main") -> Engine:
         """Each role has a process of its own. Raises like ``EngineSource.start``."""
@@ -119,7 +139,7 @@ class EnginePool:
         given = EngineOptions(
             log=self._log,
             folder=self._folder,
-            canceled=self._canceled,
+            canceled=self.canceled,
             network=self._network and name != ONNX,
         )
         with observing.engine_starting(name, again=known is not None):
@@ -127,12 +147,12 @@ class EnginePool:
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
-        started = ObservedEngine(name, fresh, self._hear)
+        started = ObservedEngine(name, fresh, self)
         self._engines[name, role] = started
         return started
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        return self._source.prepare(model, shapes, out, log=self._log)
+        return self._source.prepare(model, shapes, out, log=self._log, canceled=self.canceled)
 
     def is_alive(self, name: str, *, role: str) -> bool:
         known = self._engines.get((name, role))
@@ -143,7 +163,7 @@ class EnginePool:
         if engine is not None:
             engine.close()
 
-    def _hear(self, kind: str, data: dict[str, Any]) -> None:
+    def hear(self, kind: str, data: dict[str, Any]) -> None:
         if self.listener is not None:
             self.listener(kind, data)
 
@@ -154,12 +174,12 @@ class EnginePool:
 
 
 class ObservedEngine:
-    """An engine whose events also go to a listener."""
+    """An engine of a job: its events also go to a listener, and every request ends with the job and its limit."""
 
-    def __init__(self, name: str, engine: Engine, listener: OnEvent) -> None:
+    def __init__(self, name: str, engine: Engine, pool: EnginePool) -> None:
         self._name = name
         self._engine = engine
-        self._listener = listener
+        self._pool = pool
 
     @property
     def hello(self) -> dict[str, Any]:
@@ -182,13 +202,22 @@ class ObservedEngine:
         on_event: OnEvent | None = None,
         canceled: Callable[[], bool] | None = None,
     ) -> dict[str, Any]:
+        """As ``domain.ports.Engine.request``; also raises TimeLimit."""
+
         def hear(kind: str, data: dict[str, Any]) -> None:
-            self._listener(kind, data)
+            self._pool.hear(kind, data)
             if on_event is not None:
                 on_event(kind, data)
 
+        shortened = self._pool.limit.shortened(timeout)
+        canceled = canceled or self._pool.canceled
         with observing.engine_asked(self._name, self.pid, method):
-            return self._engine.request(method, params, timeout=timeout, on_event=hear, canceled=canceled)
+            try:
+                return self._engine.request(method, params, timeout=shortened, on_event=hear, canceled=canceled)
+            except errors.EngineTimeout as error:
+                if shortened == timeout:
+                    raise
+                raise self._pool.limit.error(f"{method!r} of the {self._name} engine was stopped") from error
 
     def close(self) -> None:
         self._engine.close()

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from api.jobs import drafts, fitting
 from api.jobs.drafts import JobDraft
-from api.jobs.requests import job_request
+from api.jobs.requests import default_total_seconds, job_request
 from api.settings import ApiSettings
 from domain import destinations, targets
 from domain.destinations import AllowedHosts
@@ -40,7 +40,7 @@ def create(
     session: Session, draft: JobDraft, principal: Principal, settings: ApiSettings, *, key: str | None, now: datetime
 ) -> Creation:
     """Create a job; a request with the same ``key`` gets the same job. Raises errors of invalid requests."""
-    whole, model = complete(session, draft, principal)
+    whole, model = complete(session, draft, principal, settings)
     request = job_request(whole, model, settings)
     requested = asked_for(draft, settings)
     owner = principal.owner
@@ -97,7 +97,7 @@ def _checked(draft: WebhookDraft, allowed: AllowedHosts) -> Webhook:
 _COPIED_FIELDS = ("target", "threads", "tuner", "runner", "device", "precision", "bundle_format", "priority", "group")
 
 
-def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[JobDraft, Model]:
+def complete(session: Session, draft: JobDraft, principal: Principal, settings: ApiSettings) -> tuple[JobDraft, Model]:
     """Return the request completed from its ``like`` job, and its model.
 
     Options of that job that this one cannot use, such as those of another tuner, are dropped. Raises JobNotFound,
@@ -109,6 +109,8 @@ def complete(session: Session, draft: JobDraft, principal: Principal) -> tuple[J
     given = {name: value for name, value in draft.given_fields.items() if name != "like"}
     model = owners.model(session, draft.model or old.model_digest, principal)
     inherited = _given_fields(old, models.get(session, old.model_digest))
+    if old.budget.total_seconds == default_total_seconds(old.budget, settings):
+        del inherited["budget"]["total_seconds"]  # not requested: it follows the new budget
     _drop_unusable(inherited, merge(inherited, given), old, model)
     try:
         return drafts.ADAPTER.validate_python({**merge(inherited, given), "model": model.digest}), model

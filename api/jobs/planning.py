@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,24 +21,27 @@ from domain import errors, targets
 from domain.digests import FileDigest
 from domain.jobs import JobRequest, Precision, RunnerKind, Tuner
 from domain.models import Model, ModelFormat
-from domain.ports import Canceled
+from domain.ports import Canceled as PlanCanceled
 from domain.records import RecordPlace as RecordPlace
 from domain.targets import Toolchain
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import records, tuning_tasks, workers, workloads
-from tuner.host.extraction import ModelBuild, Planner, Questions, questions
+from tuner.host.extraction import Canceled, ModelBuild, Planner, Questions, questions
 from tuner.search import planning, precisions
 
 
-def make(services: Services, request: JobRequest, model: Model) -> schemas.Plan:
-    """Make a plan. Raises EngineNotInstalled if no engine is available here, UnknownTarget, and the errors of
-    ``Surveyor``."""
+def make(services: Services, request: JobRequest, model: Model, unwanted: Canceled) -> schemas.Plan:
+    """Make a plan; it ends when it is ``unwanted``, as its caller has left.
+
+    Raises EngineNotInstalled if no engine is available here, UnknownTarget, and the errors of ``Surveyor``.
+    """
     with services.database.reading() as session:
         living = workers.living(session, within_seconds=services.settings.worker_alive_seconds)
     place = placing.find(request, living)
     considered = tuners(request)
-    surveys = Surveyor(services, request, model, place).survey(considered)
+    surveys = Surveyor(services, request, model, place, unwanted).survey(considered)
     _refuse_when_nothing_is_installed(surveys)
+    _refuse_late(surveys)
     _refuse_unknown_target(surveys)
     with services.database.reading() as session:
         engines = [_engine(session, request, place, survey, considered) for survey in surveys]
@@ -67,6 +71,12 @@ def _refuse_when_nothing_is_installed(surveys: Sequence[Survey]) -> None:
     missing = [survey.failure for survey in surveys if isinstance(survey.failure, errors.EngineNotInstalled)]
     if missing and len(missing) == len(surveys):
         raise missing[0]
+
+
+def _refuse_late(surveys: Sequence[Survey]) -> None:
+    late = [survey.failure for survey in surveys if isinstance(survey.failure, errors.PlanTimeLimit)]
+    if late and len(late) == len(surveys):
+        raise late[0]
 
 
 def _refuse_unknown_target(surveys: Sequence[Survey]) -> None:
@@ -187,11 +197,18 @@ class Survey:
 
 
 class Surveyor:
-    """Runs engines for one request. Raises errors of preparing the model, PlannerBusy, and Unavailable when the server
-    stops."""
+    """Runs engines for one request, all within one time limit.
 
-    def __init__(self, services: Services, request: JobRequest, model: Model, place: Place | None) -> None:
+    Raises errors of preparing the model, PlannerBusy, PlanTimeLimit, and Unavailable when the server stops or the plan
+    is not wanted any more.
+    """
+
+    def __init__(
+        self, services: Services, request: JobRequest, model: Model, place: Place | None, unwanted: Canceled
+    ) -> None:
         self._services = services
+        self._unwanted = unwanted
+        self._ends = time.monotonic() + services.planner.seconds
         self._request = request
         self._model = model
         self._place = place
@@ -210,10 +227,33 @@ class Surveyor:
             return [survey for survey in known.values() if survey is not None]
         with self._slot(), tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
             prepared = Path(folder) / f"prepared{self._model.facts.format.suffix}"
-            with self._services.blobs.local(self._model.digest) as path:
-                self._services.planner.prepare(path, self._request.input_shapes, prepared)
-            files = _Files(self._services.planner, prepared, rewrite=self._rewrites)
-            return [known[engine] or self._asked(engine, of[engine], files) for engine in engines]
+            try:
+                with self._services.blobs.local(self._model.digest) as path:
+                    self._services.planner.prepare(path, self._request.input_shapes, prepared, self._canceled)
+            except PlanCanceled:
+                raise self._ended() from None
+            files = _Files(self._services.planner, prepared, self._canceled, rewrite=self._rewrites)
+            return [
+                known[engine] or self._asked(engine, of[engine], files, last=engine == engines[-1])
+                for engine in engines
+            ]
+
+    def _canceled(self) -> bool:
+        return self._services.stopping.is_set() or self._unwanted() or time.monotonic() > self._ends
+
+    def _ended(self) -> errors.TunesmithError:
+        """Why engines were canceled."""
+        if self._services.stopping.is_set():
+            return errors.Unavailable("the server is shutting down")
+        if self._unwanted():
+            return errors.Unavailable("the caller left before the plan was made")
+        return self._late()
+
+    def _late(self) -> errors.PlanTimeLimit:
+        limit = self._services.planner.seconds
+        return errors.PlanTimeLimit(
+            f"the model takes longer to plan than the limit of {limit:g} s", details={"limit_seconds": limit}
+        )
 
     def _known(self, engine: str, tuners: Sequence[Tuner]) -> Survey | None:
         """Return the stored result if it is complete; the engine must have reported its plugins once."""
@@ -230,10 +270,12 @@ class Surveyor:
                 survey.found[tuner] = tasks
         return survey
 
-    def _asked(self, engine: str, tuners: Sequence[Tuner], files: _Files) -> Survey:
+    def _asked(self, engine: str, tuners: Sequence[Tuner], files: _Files, *, last: bool) -> Survey:
         survey = Survey(engine=engine)
+        # Half of the time that is left, so that the next engine gets its turn.
+        seconds = (self._ends - time.monotonic()) * (1.0 if last else 0.5)
         try:
-            with questions(self._services.planner, engine, self._services.stopping.is_set) as asking:
+            with questions(self._services.planner, engine, self._canceled, seconds=seconds) as asking:
                 survey.toolchain = _toolchain(asking)
                 self._services.plugins[engine] = [str(plugin) for plugin in asking.hello.get("plugins", [])]
                 checked = asking.check(files.prepared, self._place.target if self._place else None)
@@ -241,8 +283,13 @@ class Surveyor:
                 tuned = files.for_tuning(asking, checked.lanes)
                 for tuner in tuners:
                     self._extract(asking, survey, tuner, tuned)
-        except Canceled:
-            raise errors.Unavailable("the server is shutting down") from None
+        except PlanCanceled:
+            reason = self._ended()
+            if not isinstance(reason, errors.PlanTimeLimit):
+                raise reason from None
+            survey.failure = reason
+        except errors.EngineTimeout:
+            survey.failure = self._late()
         except _CALLERS as error:
             survey.failure = error
             survey.imports = False if isinstance(error, errors.InvalidRequest) else survey.imports
@@ -317,9 +364,10 @@ class Surveyor:
 class _Files:
     """The prepared model and its rewritten forms, made once for each vector width."""
 
-    def __init__(self, planner: Planner, prepared: Path, *, rewrite: bool) -> None:
+    def __init__(self, planner: Planner, prepared: Path, canceled: Canceled, *, rewrite: bool) -> None:
         self.prepared = prepared
         self._planner = planner
+        self._canceled = canceled
         self._rewrite = rewrite
         self._rewritten: dict[int, Path] = {}
 
@@ -341,7 +389,7 @@ class _Files:
     def _written(self, lanes: int) -> Path:
         out = self.prepared.with_name(f"rewritten-{lanes}.onnx")
         try:
-            return self._planner.rewrite(self.prepared, lanes, out).path or self.prepared
+            return self._planner.rewrite(self.prepared, lanes, out, self._canceled).path or self.prepared
         except _CALLERS:
             return self.prepared
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -30,6 +30,8 @@ from tunesmith import job_draft
 from tunesmith.job_draft import BudgetDraft, TunerDraft
 
 _MOST_TRIALS = 10_000_000
+_SECONDS_A_TRIAL = 10.0
+"""What a trial adds to the default of a job's total limit."""
 
 
 def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequest:
@@ -60,9 +62,13 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         request,
         tuner_options=set(_given(draft.tuner_options)),
         measure=set(draft.given_fields.get("measure", ())),
-        budget=draft.budget is not None,
+        budget=draft.budget is not None and _limits_tuning(draft.budget),
     )
     return request
+
+
+def _limits_tuning(draft: BudgetDraft) -> bool:
+    return draft.total_seconds is None or draft.trials is not None or draft.seconds is not None
 
 
 def _given(draft: TunerDraft) -> dict[str, Any]:
@@ -78,11 +84,18 @@ def _tuner_options(draft: TunerDraft) -> TunerOptions:
 
 
 def _budget(draft: BudgetDraft | None, settings: ApiSettings) -> Budget:
-    if draft is None:
-        return Budget(seconds=settings.default_budget_seconds)
+    draft = draft or BudgetDraft(seconds=settings.default_budget_seconds)
     if draft.trials is not None and draft.trials > _MOST_TRIALS:
         raise errors.InvalidBudget(f"a budget of {draft.trials} trials exceeds the limit of {_MOST_TRIALS}")
-    return Budget(trials=draft.trials, seconds=draft.seconds)
+    seconds = draft.seconds if _limits_tuning(draft) else settings.default_budget_seconds
+    budget = Budget(trials=draft.trials, seconds=seconds, total_seconds=draft.total_seconds)
+    return replace(budget, total_seconds=budget.total_seconds or default_total_seconds(budget, settings))
+
+
+def default_total_seconds(budget: Budget, settings: ApiSettings) -> float:
+    """Return the total limit of a job that requests none."""
+    limits = [budget.seconds, None if budget.trials is None else budget.trials * _SECONDS_A_TRIAL]
+    return settings.default_total_seconds + min(limit for limit in limits if limit is not None)
 
 
 Choice = TypeVar("Choice", bound=StrEnum)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import AfterValidator, AwareDatetime, Field
 from sqlalchemy.orm import Session
 
-from api import problems
+from api import connections, problems
 from api.auth import KeyHeader, Reader, Submitter
 from api.jobs import creating, planning, queueing, schemas
-from api.jobs.drafts import JobBody
+from api.jobs.drafts import JobBody, JobDraft
 from api.jobs.requests import job_request
 from api.paging import Listed
 from api.response_cache import Status
@@ -68,17 +69,23 @@ def create(
 @router.post(
     ":plan", operation_id="plan_job", response_model=schemas.Plan, responses=problems.responses(404, 413, 422, 503)
 )
-def plan(services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas.Plan:
+async def plan(request: Request, services: ServicesDep, principal: Submitter, draft: JobBody) -> schemas.Plan:
     """Show what a job for this request would do and cost, by this server's engines; creates no job.
 
-    The first plan for a model takes as long as importing it and extracting its tasks, which the job then reuses.
+    The first plan for a model takes as long as importing it and extracting its tasks, which the job then reuses. It
+    ends with the request.
     """
+    return await connections.while_connected(request, lambda left: planned(services, principal, draft, left))
+
+
+def planned(services: Services, principal: Principal, draft: JobDraft, left: Callable[[], bool]) -> schemas.Plan:
+    """Return the plan of ``POST /v1/jobs:plan``; ``left`` says whether its caller has left."""
     creating.asked_for(draft, services.settings)
     with services.database.reading() as session:
-        whole, model = creating.complete(session, draft, principal)
+        whole, model = creating.complete(session, draft, principal, services.settings)
         request = job_request(whole, model, services.settings)
         creating.check_cpu(session, request, services.settings)
-    return planning.make(services, request, model)
+    return planning.make(services, request, model, left)
 
 
 @router.get("", operation_id="list_jobs", response_model=schemas.JobPage, responses=problems.responses(404))

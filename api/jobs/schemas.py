@@ -29,6 +29,7 @@ from domain.workers import FleetWarning, Worker
 class Budget(BaseModel):
     trials: int | None
     seconds: float | None
+    total_seconds: float | None = Field(description="Limit of the job's running time; null for no limit.")
 
 
 class Placement(BaseModel):

@@ -61,14 +61,16 @@ class Checked:
 class Planner(Protocol):
     """The engines of a machine, for making plans."""
 
-    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
+    def prepare(
+        self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, canceled: Canceled | None = None
+    ) -> Prepared:
         """Write ``model`` with static shapes in the format of the suffix of ``out``.
 
-        Raises EngineNotInstalled, InvalidModel, ShapeRequired, ShapeMismatch.
+        Raises EngineNotInstalled, InvalidModel, ShapeRequired, ShapeMismatch, Canceled.
         """
         ...
 
-    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+    def rewrite(self, prepared: Path, lanes: int, out: Path, canceled: Canceled | None = None) -> Rewritten:
         """Rewrite a prepared model for vectors of ``lanes`` 32-bit lanes. Raises as ``prepare``."""
         ...
 
@@ -78,7 +80,7 @@ class Planner(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Time limit of all requests to one engine together."""
+        """Time limit of a plan."""
         ...
 
 
@@ -95,14 +97,18 @@ class InstalledPlanner:
     def seconds(self) -> float:
         return self.settings.plan_seconds
 
-    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        return self._inspector(out).prepare(model, shapes, out)
+    def prepare(
+        self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, canceled: Canceled | None = None
+    ) -> Prepared:
+        return self._inspector(out, canceled).prepare(model, shapes, out)
 
-    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
-        return self._inspector(prepared).rewrite(prepared, lanes, out)
+    def rewrite(self, prepared: Path, lanes: int, out: Path, canceled: Canceled | None = None) -> Rewritten:
+        return self._inspector(prepared, canceled).rewrite(prepared, lanes, out)
 
-    def _inspector(self, model: Path) -> Inspector:
-        return Inspector.installed(ModelFormat.of(model), self.home, self.settings, hidden=self.hidden)
+    def _inspector(self, model: Path, canceled: Canceled | None) -> Inspector:
+        return Inspector.installed(
+            ModelFormat.of(model), self.home, self.settings, hidden=self.hidden, canceled=canceled
+        )
 
     def start(self, name: str, canceled: Canceled) -> Engine:
         spec = catalogue.get(name)
@@ -157,7 +163,7 @@ class Questions:
         return Extraction(tasks=tasks, definitions=definitions)
 
     def _ask(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
-        left = max(1.0, self._deadline - time.monotonic())
+        left = max(0.1, self._deadline - time.monotonic())
         try:
             return self._engine.request(method, given, timeout=left, canceled=self._canceled)
         except errors.EngineRequestFailed as error:
@@ -165,11 +171,14 @@ class Questions:
 
 
 @contextmanager
-def questions(planner: Planner, name: str, canceled: Canceled) -> Iterator[Questions]:
-    """Start an engine for requests, and end it afterwards. Raises as ``Planner.start``."""
+def questions(planner: Planner, name: str, canceled: Canceled, *, seconds: float | None = None) -> Iterator[Questions]:
+    """Start an engine for requests, and end it afterwards. Raises as ``Planner.start``.
+
+    ``seconds`` is the time limit of the requests, by default that of a plan.
+    """
     engine = planner.start(name, canceled)
     try:
-        yield Questions(engine, seconds=planner.seconds, canceled=canceled)
+        yield Questions(engine, seconds=planner.seconds if seconds is None else seconds, canceled=canceled)
     finally:
         engine.close()
 

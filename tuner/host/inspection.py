@@ -6,7 +6,7 @@ ONNX Runtime was seen to crash while loading bad files and to allocate 40 GB for
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,6 +76,8 @@ class Inspector:
     hidden: tuple[str, ...] = ()
     """Folders hidden from the process in addition to those hidden from all engines, except for the files of
     the request."""
+    canceled: Callable[[], bool] | None = None
+    """Whether to give up, polled during a call, which then raises Canceled."""
 
     @classmethod
     def installed(
@@ -86,6 +88,7 @@ class Inspector:
         *,
         log_path: Path | None = None,
         hidden: tuple[str, ...] = (),
+        canceled: Callable[[], bool] | None = None,
     ) -> Inspector:
         """Create an inspector with the engine installed in a home folder. Raises EngineNotInstalled."""
         spec = catalogue.get(model_format.reader)
@@ -98,6 +101,7 @@ class Inspector:
             log_path=log_path,
             home=home,
             hidden=hidden,
+            canceled=canceled,
         )
 
     def inspect(self, path: Path) -> ModelFacts:
@@ -132,7 +136,7 @@ class Inspector:
         out_path = params.get("out_path")
         with self._engine(path, None if out_path is None else Path(out_path)) as engine:
             try:
-                return engine.request(method, params, timeout=self.seconds)
+                return engine.request(method, params, timeout=self.seconds, canceled=self.canceled)
             except errors.EngineRequestFailed as error:
                 explained = (
                     self._unreadable(error, error.message) if failures.needs_memory(error) else failures.explain(error)
@@ -164,7 +168,9 @@ class Inspector:
         limits = replace(self.limits(path.stat().st_size), hidden=self.hidden, shown=tuple(map(str, shown)))
         with tempfile.TemporaryDirectory(prefix="tunesmith-inspect-") as scratch:
             log = self.log_path or Path(scratch) / "engine.log"
-            with EngineSession.start(self.spec, self.python, log_path=log, home=self.home, limits=limits) as session:
+            with EngineSession.start(
+                self.spec, self.python, log_path=log, home=self.home, limits=limits, canceled=self.canceled
+            ) as session:
                 yield session
 
 

@@ -31,7 +31,7 @@ from tuner.sandbox.limits import Limits
 __all__ = ["Canceled", "EngineSession", "Limits", "sweep"]
 
 _POLL_SECONDS = 0.1
-_CANCEL_SECONDS = 0.5
+_CANCEL_SECONDS = 0.2
 _TERM_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 _CHUNK_BYTES = 256 * 1024

@@ -66,9 +66,9 @@ class TunerSettings(Settings):
         default=16384, gt=0, description="Limit of the address space, in MiB, of an engine that makes a plan."
     )
     plan_seconds: float = Field(
-        default=600.0,
+        default=300.0,
         gt=0,
-        description="Time limit, in seconds, of an engine for one plan: importing the model and finding its tasks.",
+        description="Time limit, in seconds, of one plan: importing the model and finding its tasks.",
     )
 
     def engine_limits(self, *, network: bool) -> Limits:

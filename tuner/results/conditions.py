@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import mmap
 import platform
 import statistics
@@ -80,17 +81,21 @@ class Watch:
 
 
 def until_quiet(
-    measure: Callable[[Watch], dict[Name, Timing]], device: Device
+    measure: Callable[[Watch], dict[Name, Timing]], device: Device, *, seconds: float = math.inf
 ) -> tuple[dict[Name, Timing], Conditions]:
-    """Return the first quiet measurement; if there is none, ``ATTEMPTS`` of them together, marked as noisy.
+    """Return the first quiet measurement; if there is none, up to ``ATTEMPTS`` of them together, marked as
+    noisy.
 
     To keep only the most precise one would choose among chances: its interval seldom holds what the others found.
-    ``measure`` must call the ``look`` of its argument while none of our programs run, and time the same builds each
-    time. Raises errors of ``measure``.
+    A measurement is repeated if another one as long fits into ``seconds``. ``measure`` must call the ``look`` of its
+    argument while none of our programs run, and time the same builds each time. Raises errors of ``measure``.
     """
     noisy: list[dict[Name, Timing]] = []
-    whole = Watch()
+    whole, started = Watch(), time.monotonic()
     for attempt in range(1, ATTEMPTS + 1):
+        spent = time.monotonic() - started
+        if noisy and spent * (1 + 1 / len(noisy)) > seconds:
+            break
         watch = Watch()
         timings = measure(watch)
         found = watch.conditions(device, timings.values(), attempts=attempt)
@@ -99,7 +104,7 @@ def until_quiet(
         noisy.append(timings)
         whole.add(watch)
     together = {name: timing.of_attempts([each[name] for each in noisy]) for name in noisy[0]}
-    of_all = whole.conditions(device, together.values(), attempts=ATTEMPTS)
+    of_all = whole.conditions(device, together.values(), attempts=len(noisy))
     # A clock that varied within every attempt can have the same median in all of them.
     return together, replace(of_all, noisy=True, reasons=of_all.reasons or found.reasons)
 

@@ -27,6 +27,8 @@ Name = TypeVar("Name", bound=str)
 ROUNDS = 20
 PROCESSES = 5
 """Processes of each build in a benchmark; the rounds are divided among them."""
+LEAST_PROCESSES = 3
+"""Processes of each build in a benchmark that ends early; the interval of so few is wide."""
 SAMPLES_PER_ROUND = 3
 SAMPLE_SECONDS = 0.02
 """Minimum duration of a sample; shorter ones would measure the clock and the call."""
@@ -77,9 +79,10 @@ def interleave(
 ) -> dict[Name, Timing]:
     """Time each build ``samples`` times in each of ``rounds``; equal positions belong to the same round.
 
-    The runs per sample are determined first, which also warms up. ``seconds`` ends the benchmark early, after at least
-    three rounds; ``between`` is called before each round. ``restart`` returns the builds in new processes; with it,
-    the rounds are divided among ``PROCESSES`` of each build. Raises EngineError, Canceled.
+    The runs per sample are determined first, which also warms up. ``between`` is called before each round. ``restart``
+    returns the builds in new processes; with it, the rounds are divided among ``PROCESSES`` of each build. ``seconds``
+    ends the benchmark early, after at least three rounds, or a round in each of ``LEAST_PROCESSES``. Raises
+    EngineError, Canceled.
     """
     numbers = {each.name: _number(each, timeout, canceled) for each in timed}
     taken: dict[Name, list[list[float]]] = {each.name: [[]] for each in timed}
@@ -90,9 +93,14 @@ def interleave(
     for position in range(rounds):
         if canceled and canceled():
             raise Canceled
-        if seconds is not None and position >= 3 and time.monotonic() - started > seconds:
-            break
-        if restart and position and position % share == 0:
+        begins = restart is not None and position % share == 0
+        if seconds is not None and time.monotonic() - started > seconds:
+            if position >= (3 if restart is None else LEAST_PROCESSES * share):
+                break
+            if restart is not None and not begins:
+                # The rest of this process's rounds: another process tells more.
+                continue
+        if restart and begins and position:
             order = list(restart())
             for each in order:
                 # The first runs of a process are slower.
@@ -124,6 +132,16 @@ def alone(
         taken += _slice(timed, number, count, None, None, warm=math.ceil(lasting / number))
         pause(PAUSE_SECONDS)
     return number, taken
+
+
+def least_seconds(builds: int, *, run: float, start: float) -> float:
+    """Return the seconds that the shortest benchmark of so many builds takes, at most.
+
+    ``run``: seconds of a run; ``start``: seconds until a process of a build has started.
+    """
+    sample = max(SAMPLE_SECONDS, run)
+    # Each process also warms up, and the first one determines the runs per sample.
+    return builds * (LEAST_PROCESSES * (start + (SAMPLES_PER_ROUND + 3) * sample) + 8 * sample)
 
 
 def of_samples(*groups: Sequence[float]) -> Timing:

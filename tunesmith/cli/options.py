@@ -81,6 +81,19 @@ def share(text: str | None, option: str) -> float | None:
     return found
 
 
+def minutes(text: str | None, option: str) -> float | None:
+    """Parse a number of minutes and return seconds; the server checks the range. Raises BadParameter."""
+    if text is None:
+        return None
+    try:
+        found = float(text) * 60
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise typer.BadParameter(f"{option} must be a number of minutes, not {text!r}")
+    return found
+
+
 def check_output(to: str | None) -> None:
     if to in ("", "-"):
         raise typer.BadParameter(

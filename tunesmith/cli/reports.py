@@ -196,7 +196,8 @@ def job(found: Job) -> None:
         "tuner": _tuner(data),
         "plan": (plan_summary(data["planned"]) or "") if data["planned"] else "",
         "trials": f"{data['trials_done']} of {data['trials_planned']}" + _failures(data["failures"]),
-        "time": f"{output.duration(data['queue_seconds'])} queued, {output.duration(data['run_seconds'])} running",
+        "time": f"{output.duration(data['queue_seconds'])} queued, {output.duration(data['run_seconds'])} running"
+        + _total_limit(data),
         "stages": "  ".join(f"{stage['stage']} {stage['seconds']:.1f} s" for stage in data["timeline"]),
         "group": data.get("group") or "",
         "labels": " ".join(f"{name}={value}" for name, value in data["labels"].items()),
@@ -216,6 +217,12 @@ def job(found: Job) -> None:
     if data["state"] == "succeeded":
         output.line()
         comparison(found.report(), precision=data["precision"])
+
+
+def _total_limit(data: Mapping[str, Any]) -> str:
+    # Servers of earlier releases have no total limit.
+    total = data["budget"].get("total_seconds")
+    return f" of at most {output.duration(total)}" if total else ""
 
 
 def queue_place(data: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from tunesmith.job_draft import Cli, Option
 SECTIONS = (job_draft.BUILD, job_draft.SEARCH, job_draft.MEASURE, job_draft.JOB)
 _TEXTS: dict[str, Callable[[Any, str], Any]] = {
     "share": options.share,
+    "minutes": options.minutes,
     "shapes": lambda texts, _flag: options.input_shapes(texts or []) or None,
     "labels": lambda texts, _flag: options.labels(texts or []) or None,
 }

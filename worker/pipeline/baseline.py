@@ -44,6 +44,9 @@ def run(context: JobContext) -> BaselineResult:
         expected=tuple(made.expected),
         kinds=made.kinds,
         seconds={variant: seconds[name] for variant, name in variants.items() if name in seconds},
+        build_seconds=builds.build_seconds,
+        start_seconds=builds.start_seconds,
+        verify_seconds=builds.verify_seconds,
         engine=fastest,
         engines={name: seconds.get(name) for name in right},
         verifications=builds.verifications,
@@ -85,12 +88,19 @@ class _Builds:
         self.files: list[str] = []
         self.verifications: dict[str, Verification] = {}
         self.choice: list[str] = []
-        self._alone = len(placing.engines(context)) == 1
+        self.build_seconds = self.start_seconds = self.verify_seconds = 0.0
+        """The longest time of each of these."""
+        self._engines = placing.engines(context)
+        self._alone = len(self._engines) == 1
         self._error: errors.TunesmithError | None = None
 
     def make(self) -> list[str]:
         """Names of the engines whose builds are correct, the preferred one first."""
-        right = [name for name in placing.engines(self._context) if self._make(name)]
+        right = []
+        for name in self._engines:
+            with self._context.limit.alternative(last=name == self._engines[-1]):
+                if self._make(name):
+                    right.append(name)
         if right:
             return right
         wrong = next(iter(self.verifications.values()), None)
@@ -103,19 +113,24 @@ class _Builds:
 
     def _make(self, name: str) -> bool:
         context = self._context
+        started = context.limit.spent
         try:
             built = builds.untuned(context, name, builds.untuned_folder(name))
+            built_at = context.limit.spent
             found = self._verify(name) if context.measures else None
         except errors.TunesmithError as error:
             recovery.tolerate(context, error)
             if self._alone:
                 raise
-            self._error = self._error or error
+            if self._error is None or isinstance(error, errors.TimeLimit):
+                self._error = error
             self._drop(f"{name} cannot build or run the model: {error.message[:500].rstrip('.')}")
             return False
         if found is not None and not self._is_right(name, found):
             return False
         self.files += built.files
+        self.build_seconds = max(self.build_seconds, built_at - started)
+        self.verify_seconds = max(self.verify_seconds, context.limit.spent - built_at)
         return True
 
     def _is_right(self, name: str, found: Verification) -> bool:
@@ -129,8 +144,9 @@ class _Builds:
         return found.passed
 
     def _verify(self, name: str) -> Verification:
-        context = self._context
+        context, started = self._context, self._context.limit.spent
         engine = context.engines.get(name, role=Variant.UNTUNED)
+        self.start_seconds = max(self.start_seconds, context.limit.spent - started)
         made = self._made
         inputs, expected = ([context.folder / path for path in paths] for paths in (made.inputs, made.expected))
         folder = context.folder / builds.untuned_folder(name)
@@ -165,8 +181,12 @@ def _time(context: JobContext, names: Sequence[str], made: _ReferenceRun) -> dic
     for name in names:
         engine, folder = context.engines.get(name, role=Variant.UNTUNED), context.folder / builds.untuned_folder(name)
         timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=context.place)
-    with context.exclusive_device():
-        taken = [{name: _median(context, each) for name, each in timed.items()} for _ in range(_PASSES)]
+    try:
+        with context.exclusive_device():
+            taken = [{name: _median(context, each) for name, each in timed.items()} for _ in range(_PASSES)]
+    except errors.TimeLimit as error:
+        recovery.tolerate(context, error, "the untuned builds were not timed")
+        return {}
     return {name: min(times[name] for times in taken) for name in timed}
 
 

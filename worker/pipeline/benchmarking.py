@@ -13,6 +13,7 @@ from tuner.results import benchmark, conditions, timing
 from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
+from worker import total_limit
 from worker.pipeline import builds, recovery, references, verifying
 from worker.pipeline.context import JobContext
 
@@ -68,7 +69,11 @@ def _without_crashing(
 
 
 def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Variant, Timing], Conditions | None]:
-    """Repeat while the machine is noisy; the conditions of remote devices are unknown."""
+    """Repeat while the machine is noisy, for as long as the budget is worth it and the job may run.
+
+    The conditions of remote devices are unknown.
+    """
+    worth = min(total_limit.benchmark_seconds(context.request.budget), context.limit.unspent)
 
     def started() -> list[Timed[Variant]]:
         return [_timed(context, variant) for variant in variants]
@@ -81,7 +86,7 @@ def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Varian
     def measure(watch: Watch | None) -> dict[Variant, Timing]:
         return timing.interleave(
             started(),
-            seconds=context.settings.benchmark_seconds,
+            seconds=min(context.settings.benchmark_seconds, worth),
             between=watch.look if watch else None,
             restart=restarted if watch else None,
             canceled=context.canceled,
@@ -89,7 +94,7 @@ def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Varian
 
     if context.request.runner is not RunnerKind.LOCAL:
         return measure(None), None
-    return conditions.until_quiet(measure, context.device)
+    return conditions.until_quiet(measure, context.device, seconds=worth)
 
 
 def _timed(context: JobContext, variant: Variant) -> Timed[Variant]:

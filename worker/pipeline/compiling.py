@@ -138,14 +138,23 @@ class _Builder:
         for build in planned:
             if not near.get(build.name, True):
                 self._skip(build, f"not built: the estimate from its operators, {_ms(build.estimate)}, is too slow")
+            elif not self._has_time():
+                self._skip(build, "not built: the job's total limit leaves no time")
             elif not self._affords(build):
                 self._skip(build, "not built: the budget is too small for another build")
             else:
                 self._make_both(build)
         return self._made
 
+    def _has_time(self) -> bool:
+        """Whether a build that takes as long as the longest so far ends in time."""
+        left = self._context.limit.left
+        return left is None or left > max(self._longest, self._context.results.baseline.build_seconds)
+
     def _affords(self, build: Build) -> bool:
-        """Always true for the first build in each precision."""
+        """Always true for the first build in each precision, if there is time."""
+        if not self._has_time():
+            return False
         context, built = self._context, len(self._made.builds)
         if build.precision not in {made.precision for made in self._made.builds}:
             return True

@@ -24,6 +24,7 @@ from worker import clock
 from worker.engines import EnginePool
 from worker.leases import Heartbeat
 from worker.settings import WorkerSettings
+from worker.total_limit import TotalLimit
 
 CallHelp = Callable[[str, Sequence[Worker]], None]
 """Ask idle workers to help with the job of that id; return at once."""
@@ -64,6 +65,7 @@ class JobContext:
     folder: Path
     call_help: CallHelp | None = None
     """None if other workers are not asked."""
+    limit: TotalLimit = field(default_factory=TotalLimit)
     results: StageResults = field(default_factory=StageResults)
     """Of the stages that have finished."""
     noted: set[str] = field(default_factory=set)
@@ -212,7 +214,7 @@ class JobContext:
 
     @contextmanager
     def exclusive_device(self, *, canceled: Callable[[], bool] | None = None, say: bool = True) -> Iterator[None]:
-        """Hold the device while something is timed, waiting for it as long as it takes. Raises Canceled.
+        """Hold the device while something is timed, waiting as long as the job may. Raises Canceled, TimeLimit.
 
         A longer wait is noted once a job, unless ``say`` is false. Devices behind a tracker queue there, and other jobs
         may use others of the same key meanwhile.
@@ -227,7 +229,10 @@ class JobContext:
             except errors.DeviceBusy:
                 if say:
                     self.note_once(_WAITING)
-                stack.enter_context(devicelock.hold(self.device_lock, timeout=None, canceled=canceled))
+                try:
+                    stack.enter_context(devicelock.hold(self.device_lock, timeout=self.limit.left, canceled=canceled))
+                except errors.DeviceBusy as error:
+                    raise self.limit.error("the device was busy") from error
             yield
 
     def note(self, message: str) -> None:

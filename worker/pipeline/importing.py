@@ -94,9 +94,11 @@ def _check(context: JobContext) -> tuple[list[_FailedImport], dict[str, dict[str
     refusals: list[_FailedImport] = []
     answers: dict[str, dict[str, Any]] = {}
     params = {"model": str(context.prepared), "target": context.target.text, "threads": context.threads}
+    last = list(context.toolchains)[-1]
     for name in context.toolchains:
         try:
-            answers[name] = context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
+            with context.limit.alternative(last=name == last):
+                answers[name] = context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error)
             refusals.append(_FailedImport(engine=name, error=error))
@@ -104,7 +106,8 @@ def _check(context: JobContext) -> tuple[list[_FailedImport], dict[str, dict[str
         for refusal in refusals:
             context.note(f"the {refusal.engine} engine cannot import the model: {_short(refusal.error)}")
         return refusals, answers
-    first = refusals[0].error
+    late = [refusal for refusal in refusals if isinstance(refusal.error, errors.TimeLimit)]
+    first = (late or refusals)[0].error
     first.details["engines"] = {refusal.engine: asdict(refusal.facts) for refusal in refusals}
     raise first
 

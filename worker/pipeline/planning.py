@@ -30,8 +30,14 @@ _PUBLIC = (
 
 def run(context: JobContext) -> PlanResult:
     """Raises EngineError when no tuner that may serve the job extracts its tasks."""
-    context, extracted, choice = _extract(context)
-    selection = _select(context)
+    try:
+        context, extracted, choice = _extract(context)
+        selection = _select(context)
+    except errors.TimeLimit as error:
+        recovery.tolerate(context, error)
+        sentence = f"Nothing was tuned: {error.message}."
+        context.note(sentence)
+        extracted, choice, selection = [], [sentence], _Selection(strategies=[Strategy(tuner=context.tuner)], choice=[])
     choice += selection.choice
     leader = selection.strategies[0].tuner
     if leader is not context.tuner:
@@ -61,12 +67,13 @@ def _extract(context: JobContext) -> tuple[JobContext, list[ExtractedTask], list
     for tuner in tuners:
         led = placing.lead(context, tuner)
         try:
-            extracted = reuse.tasks_of(led)
+            with context.limit.alternative(last=tuner is tuners[-1]):
+                extracted = reuse.tasks_of(led)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error)
             if len(tuners) == 1:
                 raise
-            failure = failure or error
+            failure = error if failure is None or isinstance(error, errors.TimeLimit) else failure
             choice.append(f"{tuner} cannot find tuning tasks: {error.message[:300].rstrip('.')}.")
             context.note(choice[-1])
             continue
@@ -107,7 +114,7 @@ def _plan(
         passed_over=records.passed_over(session, keys, **identity),
         elsewhere=reuse.elsewhere(session, context, open_keys),
         budget_seconds=seconds,
-        estimated_seconds=_estimate(session, context, trials, seconds),
+        estimated_seconds=_estimate(session, context, trials, context.limit.cut_seconds(seconds)),
     )
 
 
@@ -151,7 +158,7 @@ def _select(context: JobContext) -> _Selection:
 
 
 def _affordable(context: JobContext, known: Sequence[Strategy]) -> _Selection:
-    budget = context.request.budget
+    budget = context.limit.cut(context.request.budget)
     rivals = racing.has_rivals(budget)
     # A narrower precision is always allowed: its gain follows from the arithmetic.
     allowed = [strategy for strategy in known if rivals or strategy is known[0] or strategy.precision]

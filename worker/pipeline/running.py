@@ -16,7 +16,7 @@ from domain.stage_results import RESULTS, BaselineResult, PlanResult, PublishRes
 from process import logs
 from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
-from worker import clock, metrics, observing, paths
+from worker import clock, metrics, observing, paths, total_limit
 from worker.engines import EnginePool, EngineSource
 from worker.leases import JobHeartbeat
 from worker.pipeline import (
@@ -33,6 +33,7 @@ from worker.pipeline import (
 from worker.pipeline.context import CallHelp, JobContext
 from worker.pipeline.recovery import Ending, Recovery
 from worker.settings import WorkerSettings
+from worker.total_limit import TotalLimit
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ STEPS: tuple[tuple[Stage, Callable[[JobContext], StageResult]], ...] = (
     (Stage.PUBLISH, publishing.run),
 )
 _QUARANTINE_SECONDS = 600.0
+_MOST_STATES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,7 @@ class Pipeline:
             context.heartbeat.check()
             result = self._known(context, stage)
             if result is None:
+                context.limit.enter(stage, context.results)
                 started = started or self._start(context, stage)
                 with observing.stage(stage.value):
                     found = step(context)
@@ -123,6 +126,10 @@ class Pipeline:
             heartbeat.require(jobs.set_placement(session, job.id, heartbeat.lease, started.placement))
             records.set_aside(session, job.id, *started.placements)
             model = models.get(session, job.request.model_digest)
+            states = events.of_kinds(session, job.id, [EventKind.STATE], _MOST_STATES)
+        pool.limit = TotalLimit(
+            seconds=job.request.budget.total_seconds, before=total_limit.running_seconds(states, clock.now())
+        )
         context = JobContext(
             job=job,
             model=model,
@@ -140,6 +147,7 @@ class Pipeline:
             settings=self.settings,
             folder=folder,
             call_help=self.call_help,
+            limit=pool.limit,
         )
         pool.listener = _device_listener(context)
         return context

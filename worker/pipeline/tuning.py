@@ -24,7 +24,7 @@ from worker.pipeline import recovery, reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import leading, strategies
 from worker.pipeline.search.progress import SearchProgress
-from worker.pipeline.search.rounds import StrategySearch
+from worker.pipeline.search.rounds import TOTAL, StrategySearch
 
 _DROPPED = "engines rejected its remaining tasks or crashed on them"
 _EXHAUSTED = "its search space is exhausted"
@@ -103,14 +103,15 @@ class _TunerSelection:
     def __init__(self, context: JobContext, raced: Sequence[Strategy]) -> None:
         self._context = context
         self._budget = context.request.budget
-        self._limit = strategies.limit_seconds(context)
+        self._seconds = SearchProgress(context).seconds_before
+        self._whole = strategies.limit_seconds(context)
+        self._limit = context.limit.cut_seconds(self._whole, spent=self._seconds)
         self._candidates = {
             strategy.name: _Candidate(strategy=strategy, context=strategies.view(context, strategy))
             for strategy in raced
         }
-        self._race = racing.Race(list(self._candidates), impression=racing.impression(self._budget))
+        self._race = racing.Race(list(self._candidates), impression=racing.impression(context.limit.cut(self._budget)))
         self._failure: errors.TunesmithError | None = None
-        self._seconds = SearchProgress(context).seconds_before
         self._trials = 0
         """Trials of all strategies; those of a shared workload count once."""
         self._recall()
@@ -145,7 +146,8 @@ class _TunerSelection:
             ended_by = self._search(candidate, chosen) if self._enter(candidate) else ""
         except errors.TunesmithError as error:
             recovery.tolerate(context, error)
-            self._failure = self._failure or error
+            if not isinstance(error, errors.TimeLimit):
+                self._failure = self._failure or error
             self._race.end(name, f"failed: {error.message[:300].rstrip('.')}")
             ended_by = ""
         if candidate.extracted:
@@ -190,7 +192,8 @@ class _TunerSelection:
         """Total seconds at which to stop: after a share of the budget, and after the strategy's ``own`` seconds."""
         limits = []
         if self._limit is not None:
-            limits.append(min(self._limit, self._seconds + share * self._limit))
+            slice_ends = self._seconds + share * self._limit
+            limits.append(slice_ends if self._whole is None else min(self._whole, slice_ends))
         if own is not None:
             limits.append(self._seconds + max(0.0, own - candidate.seconds))
         return min(limits, default=None)
@@ -235,6 +238,8 @@ class _TunerSelection:
         )
 
     def _left(self) -> float:
+        if self._context.limit.left_to_search == 0.0:
+            return 0.0
         return 1.0 - self._share(self._trials, self._seconds)
 
     def _share(self, trials: int, seconds: float) -> float:
@@ -332,7 +337,7 @@ def _keep_efforts(ended: _RaceResult) -> None:
     """Store how far each task was searched, for the next job and for running jobs that wait for this one.
 
     The task's share of the limit that ended the search counts as spent, as the search would not have given the task
-    more. For tasks that engines rejected or crashed on, only the actual spending counts.
+    more. For tasks that engines rejected or crashed on, and at the job's total limit, only the actual spending counts.
     """
     context, search, ended_by = ended.context, ended.search, ended.ended_by
     tasks = search.progress.tasks
@@ -351,7 +356,7 @@ def _keep_efforts(ended: _RaceResult) -> None:
             key = task.extracted.workload_key
             if not task.trials_planned:
                 continue
-            if ended.broken or key in search.dropped:
+            if ended.broken or key in search.dropped or ended_by == TOTAL:
                 efforts[key] = spent[key]
                 continue
             efforts[key] = Effort(

@@ -26,6 +26,7 @@ from tuner.native import lines
 from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
+from worker import total_limit
 from worker.engines import ONNX
 from worker.pipeline import builds, compiling, recovery, references
 from worker.pipeline.context import COMPILE_SECONDS, JobContext
@@ -76,7 +77,7 @@ def _checked(context: JobContext, build: Build, untuned: Verification) -> _Verif
     A build that cannot be repaired is returned as it is.
     """
     found = _verify(context, build)
-    if found.passed or not untuned.passed:
+    if found.passed or not untuned.passed or context.limit.is_reached:
         return _VerifiedBuild(build=build, verification=found)
     # The process has the files of the wrong build open.
     context.engines.close(build.engine, role=build.folder)
@@ -87,7 +88,7 @@ def _checked(context: JobContext, build: Build, untuned: Verification) -> _Verif
             if again
             else _VerifiedBuild(build=build, verification=found)
         )
-    except errors.EngineError as error:
+    except (errors.EngineError, errors.TimeLimit) as error:
         recovery.tolerate(context, error, "the second tuned build failed; only the untuned build is left")
         return _VerifiedBuild(build=build, verification=found)
     finally:
@@ -145,8 +146,10 @@ def _verify(context: JobContext, build: Build) -> Verification:
         if not reference.alive:
             raise
         context.note(f"the tuned build does not run ({build.name}): {error.message[:500]}")
-        seeds = verification.seeds_for(context.request.precision)
-        return Verification(variant=Variant.TUNED, seeds=seeds, outputs=(), precision=str(build.precision))
+    except errors.TimeLimit as error:
+        recovery.tolerate(context, error, f"the build was not verified ({build.name})")
+    seeds = verification.seeds_for(context.request.precision)
+    return Verification(variant=Variant.TUNED, seeds=seeds, outputs=(), precision=str(build.precision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,11 +195,15 @@ def _race(context: JobContext, right: Mapping[str, _VerifiedBuild]) -> tuple[dic
         timed = _timed(context, [right[name].build for name in names])
         try:
             with context.exclusive_device():
-                seconds = context.settings.benchmark_seconds * _TIME_SHARE
+                worth = total_limit.benchmark_seconds(context.request.budget)
+                seconds = min(context.settings.benchmark_seconds, worth) * _TIME_SHARE
                 times = timing.interleave(
                     timed, rounds=_ROUNDS, samples=_SAMPLES, seconds=seconds, canceled=context.canceled
                 )
             return {name: measured.median for name, measured in times.items()}, crashed
+        except errors.TimeLimit as error:
+            recovery.tolerate(context, error, "the builds were not compared")
+            break
         except errors.EngineError as error:
             recovery.tolerate(context, error)
             dead = [each.name for each in timed if each.name in names and not each.engine.alive]
@@ -247,7 +254,7 @@ def _contender(
 
 def _objection(context: JobContext, build: Build, found: Verification) -> str:
     if not found.outputs:
-        return "does not run"
+        return "not verified: the job's total limit" if context.limit.is_reached else "does not run"
     if build.precision is Precision.F32:
         wrong = next((error for error in found.outputs if not error.passed), None)
         return (
@@ -326,7 +333,7 @@ def rebuild(context: JobContext, build: Build, found: Verification) -> Build | N
         return None
     try:
         blamed, kept = _audit(context, build, candidates)
-    except errors.EngineError as error:
+    except (errors.EngineError, errors.TimeLimit) as error:
         recovery.tolerate(context, error, "the tuned build gives wrong results, and its records could not be checked")
         return None
     if not blamed.wrong and not blamed.failed:

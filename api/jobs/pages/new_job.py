@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
+from api import connections
 from api.auth import Reader, Submitter
 from api.dashboard import rendering
 from api.dashboard.formats import number
@@ -24,11 +25,13 @@ from api.jobs import routes as jobs
 from api.jobs.drafts import JobDraft
 from api.jobs.pages import form_fields, open_dimensions
 from api.jobs.pages.open_dimensions import OpenDimension
+from api.jobs.requests import default_total_seconds
 from api.models import routes as models
 from api.models import schemas as model_schemas
 from api.services import Services, ServicesDep
+from api.settings import ApiSettings
 from domain import errors
-from domain.jobs import AccuracyGate, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
+from domain.jobs import AccuracyGate, Budget, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
 from domain.targets import GPU_ARCHITECTURES, NATIVE
 from domain.tokens import Principal, Scope
 
@@ -83,19 +86,33 @@ def form(request: Request, services: ServicesDep, principal: Reader) -> HTMLResp
 
 
 @router.post("/new/plan")
-def plan(request: Request, services: ServicesDep, principal: Submitter, submitted: SubmittedDep) -> HTMLResponse:
-    filled = _filled(services, principal, submitted)
-    draft = _draft(filled)
-    return _planned(request, services, principal, filled, draft)
+async def plan(request: Request, services: ServicesDep, principal: Submitter, submitted: SubmittedDep) -> HTMLResponse:
+    def work(left: Callable[[], bool]) -> HTMLResponse:
+        filled = _filled(services, principal, submitted)
+        return _planned(request, services, principal, filled, _draft(filled), left)
+
+    return await connections.while_connected(request, work)
 
 
 @router.post("/new")
-def queue(request: Request, services: ServicesDep, principal: Submitter, submitted: SubmittedDep) -> Response:
+async def queue(request: Request, services: ServicesDep, principal: Submitter, submitted: SubmittedDep) -> Response:
     """Submit the request, or show its plan if it is not the request whose plan was shown."""
+    return await connections.while_connected(
+        request, lambda left: _queue(request, services, principal, submitted, left)
+    )
+
+
+def _queue(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    submitted: dict[str, str],
+    left: Callable[[], bool],
+) -> Response:
     filled = _filled(services, principal, submitted)
     draft = _draft(filled)
     if draft is None or submitted.get("planned") != fingerprint(draft):
-        return _planned(request, services, principal, filled, draft, changed=draft is not None)
+        return _planned(request, services, principal, filled, draft, left, changed=draft is not None)
     try:
         job = jobs.create(services, principal, draft, submitted.get("key") or None)
     except errors.TunesmithError as error:
@@ -114,8 +131,7 @@ def _begun(services: Services, principal: Principal, given: dict[str, str]) -> F
             faults.append(error)
     filled = _filled(services, principal, {"model": like.model} | given if like else given)
     usual = {dimension.field: dimension.usual for dimension in filled.dimensions}
-    usual_priority = services.settings.default_priority
-    asked = values_of(like, filled.dimensions, usual_priority=usual_priority) if like else {}
+    asked = values_of(like, filled.dimensions, services.settings) if like else {}
     filled.values = {**FILLED_IN, **usual, **asked, **filled.values}
     for missing in faults:
         filled.blame(missing)
@@ -158,13 +174,14 @@ def _planned(
     principal: Principal,
     filled: Filled,
     draft: JobDraft | None,
+    left: Callable[[], bool],
     *,
     changed: bool = False,
 ) -> HTMLResponse:
     made, unavailable = None, None
     if draft is not None:
         try:
-            made = jobs.plan(services, principal, draft)
+            made = jobs.planned(services, principal, draft, left)
         except (errors.Unavailable, errors.EngineError) as error:
             unavailable = error
         except errors.TunesmithError as error:
@@ -326,8 +343,9 @@ def fault_of(error: errors.TunesmithError, values: Mapping[str, str], dimensions
     return Fault(field=field, code=error.code, message=error.message, hint=hint)
 
 
-def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_priority: int) -> dict[str, str]:
+def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], settings: ApiSettings) -> dict[str, str]:
     """Return the form values of a job's request; defaults stay empty."""
+    usual_total = default_total_seconds(Budget(**job.budget.model_dump()), settings)
     asked = {
         "model": job.model,
         "target": job.target,
@@ -337,10 +355,11 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], *, usual_pr
         "runner": _changed(job.runner, RunnerKind.LOCAL),
         "device": _text(job.device),
         "bundle_format": _changed(job.bundle_format, BundleFormat.SHARED),
-        "priority": _changed(_text(job.priority), _text(usual_priority)),
+        "priority": _changed(_text(job.priority), _text(settings.default_priority)),
         "group": _text(job.group),
         "labels": "\n".join(f"{name}={value}" for name, value in job.labels.items()),
         **_budget_of(job.budget),
+        "budget.total_seconds": _changed(_text(job.budget.total_seconds), _text(usual_total)),
         **_differing("measure", job.measure, MeasureOptions()),
         **_differing("tuner_options", job.tuner_options, TunerOptions()),
         **_differing("accuracy", job.accuracy.model_dump(), AccuracyGate()),
@@ -373,7 +392,9 @@ def _document(
         faults.append(Fault(field="webhook.secret", code=errors.InvalidRequest.code, message=message, hint=hint))
     budget = given.get("budget", "")
     if budget and given.get("runner") != RunnerKind.NONE:
-        document.setdefault("budget", {} if budget == form_fields.CUSTOM else {"seconds": number(budget)})
+        document.setdefault("budget", {})
+        if budget != form_fields.CUSTOM:
+            document["budget"]["seconds"] = number(budget)
     return document, faults
 
 

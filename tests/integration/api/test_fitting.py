@@ -29,6 +29,7 @@ RPC = {"tracker": "boards.local:9190", "key": "rk3588"}
         {**BOARD, "rpc": RPC},
         {**BOARD, "rpc": {**RPC, "tracker": "[::1]:9190"}},
         {"runner": "none", "target": "llvm -mtriple=aarch64-linux-gnu", "bundle_format": "object"},
+        {"runner": "none", "target": "llvm -mtriple=aarch64-linux-gnu", "budget": {"total_seconds": 600}},
         {"precision": "fp16", "bundle_format": "system-lib"},
         {"precision": "int8", "tuner": "autotvm", "accuracy": {"max_rel": 0.05}},
         {"precision": "auto", "accuracy": {"max_rel": 0.01, "top1": 1}},

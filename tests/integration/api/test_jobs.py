@@ -23,7 +23,7 @@ def test_a_job_is_stored_then_a_worker_is_woken(client: TestClient, service: Ser
     assert (service.publisher.rung, job["priority"]) == (1, 2)
     assert (job["state"], job["model"], job["model_name"], job["target"]) == ("queued", model, "net", "native")
     assert (job["labels"], job["threads"], job["input_shapes"]) == ({"team": "ocr"}, 1, SHAPES)
-    assert job["budget"] == {"trials": None, "seconds": 600.0}
+    assert job["budget"] == {"trials": None, "seconds": 600.0, "total_seconds": 4200.0}
 
 
 def test_a_lost_message_loses_no_job(client: TestClient, service: Service, model: str) -> None:
@@ -62,6 +62,8 @@ def test_options_reach_the_worker(client: TestClient, service: Service, model: s
         ({"budget": {"seconds": -1}}, 400, "invalid_budget"),
         ({"budget": {"trials": 10**30}}, 400, "invalid_budget"),
         ({"budget": {}}, 400, "invalid_budget"),
+        ({"budget": {"total_seconds": 0}}, 400, "invalid_budget"),
+        ({"budget": {"trials": 8, "total_seconds": -60}}, 400, "invalid_budget"),
         ({"budget": {"trials": "many"}}, 400, "invalid_request"),
         ({"input_shapes": {"x": [1, 3, 8]}}, 400, "shape_mismatch"),
         ({"input_shapes": {"x": [1, 4, 8, 8]}}, 400, "shape_mismatch"),

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -12,11 +14,13 @@ from domain.stage_results import SearchedStrategy, TuneResult
 from domain.targets import Device, Target
 from storage import stages, workloads
 from tests.support import stage_results
-from tests.support.api.factories import TOOLCHAINS, Service
+from tests.support.api.factories import AUTHORIZED, TOOLCHAINS, Service
+from tests.support.api.live import serving
 from tests.support.api.scripted import DEVICE, ScriptedWorker
 
 SHAPES = {"x": [1, 3, 8, 8]}
 BOTH = tuple(TOOLCHAINS.values())
+FORM = {"symbol:batch": "1", "axis:x:2": "8", "target": "native", "tuner": "auto", "budget": "600"}
 GPU = Device(key="cuda/NVIDIA-H200/sm_90", name="NVIDIA H200", threads=1)
 
 
@@ -218,6 +222,47 @@ def test_plans_are_made_one_at_a_time(client: TestClient, service: Service, mode
     first.join(timeout=10)
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "planner_busy", "10")
     assert plan(client, model)["possible"] is True
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("slow", [{"relay": 60.0, "relax": 60.0}, {"onnx": 60.0}])
+def test_a_plan_has_one_limit_of_time(client: TestClient, service: Service, model: str, slow: dict[str, float]) -> None:
+    service.planner.seconds, service.planner.slow = 0.3, slow
+    answer = client.post("/v1/jobs:plan", json={"model": model, "input_shapes": SHAPES})
+    assert (answer.status_code, answer.json()["code"]) == (422, "plan_time_limit")
+    assert "budget.total_seconds" in answer.json()["hint"]
+    assert answer.json()["details"] == {"limit_seconds": 0.3}
+    service.planner.seconds, service.planner.slow = 20.0, {}
+    assert plan(client, model)["possible"] is True
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_engine_that_takes_half_of_the_time_is_left_out(client: TestClient, service: Service, model: str) -> None:
+    service.planner.seconds, service.planner.slow = 2.0, {"relay": 1.1}
+    relay, relax = plan(client, model)["engines"]
+    assert (relay["failure"]["code"], relay["tuners"]) == ("plan_time_limit", [])
+    assert [one["tuner"] for one in relax["tuners"]] == ["metaschedule"]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs:plan", "/new/plan"])
+def test_a_plan_ends_when_its_caller_leaves(
+    client: TestClient, service: Service, worker: ScriptedWorker, model: str, path: str
+) -> None:
+    service.planner.seconds, service.planner.slow = 600.0, {"relay": 600.0}
+    with serving(service) as url:
+        asked = {"model": model, "input_shapes": SHAPES}
+        given = {"json": asked} if path.startswith("/v1") else {"data": FORM | {"model": model}}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(url + path, headers=AUTHORIZED, timeout=1.0, **given)
+        assert service.planner.started == ["relay"]
+        service.planner.slow = {}
+        left = time.monotonic()
+        while True:
+            answer = httpx.post(f"{url}/v1/jobs:plan", headers=AUTHORIZED, json={**asked, "threads": 1})
+            if answer.status_code == 200 or time.monotonic() > left + 2:
+                break
+            time.sleep(0.05)
+        assert answer.status_code == 200, answer.json()
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,13 @@ def test_nothing_but_like_asks_for_the_same(client: TestClient, model: str) -> N
     ("changes", "expected"),
     [
         ({"target": "llvm -mcpu=znver2"}, {"target": "llvm -mcpu=znver2"}),
-        ({"budget": {"seconds": 5}}, {"budget": {"trials": 64, "seconds": 5.0}}),
-        ({"budget": {"trials": None, "seconds": 5}}, {"budget": {"trials": None, "seconds": 5.0}}),
-        ({"budget": None}, {"budget": {"trials": None, "seconds": 600.0}}),
+        ({"budget": {"seconds": 5}}, {"budget": {"trials": 64, "seconds": 5.0, "total_seconds": 3605.0}}),
+        (
+            {"budget": {"trials": None, "seconds": 5}},
+            {"budget": {"trials": None, "seconds": 5.0, "total_seconds": 3605.0}},
+        ),
+        ({"budget": {"total_seconds": 90}}, {"budget": {"trials": 64, "seconds": None, "total_seconds": 90.0}}),
+        ({"budget": None}, {"budget": {"trials": None, "seconds": 600.0, "total_seconds": 4200.0}}),
         ({"labels": {"run": "2"}}, {"labels": {"team": "ocr", "run": "2"}}),
         ({"labels": {"team": "nlp"}}, {"labels": {"team": "nlp"}}),
         ({"input_shapes": {"x": [4, 3, 8, 8]}}, {"input_shapes": {"x": [4, 3, 8, 8]}}),

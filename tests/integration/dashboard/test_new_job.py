@@ -204,7 +204,7 @@ def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service:
         "precision": "int8",
         "accuracy": {"top1": 0.9},
         "threads": 1,
-        "budget": {"trials": 48, "seconds": 90},
+        "budget": {"trials": 48, "seconds": 90, "total_seconds": 900},
         "measure": {"repeat": 5, "enable_cpu_cache_flush": True},
         "tuner_options": {"search": "ga", "rewrite": False},
         "bundle_format": "object",
@@ -220,6 +220,18 @@ def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service:
     again, before = queued(service)
     assert again.id != before.id
     assert again.request == before.request
+
+
+def test_the_usual_total_limit_follows_another_budget(client: TestClient, service: Service, model: str) -> None:
+    request = {"model": model, "input_shapes": {"x": [2, 3, 16, 8]}, "budget": {"seconds": 120}}
+    first = client.post("/v1/jobs", json=request).json()
+    assert first["budget"]["total_seconds"] == 3720
+    page = client.get(f"/new?like={first['id']}").text
+    assert (shown(page)["budget"], shown(page)["budget.total_seconds"]) == ("120", "")
+    changed = shown(client.post("/new", data=shown(page) | {"budget": "28800", "planned": "", "key": ""}).text)
+    page = client.post("/new", data=changed | {"budget.total_seconds": "9000", "planned": "", "key": ""}).text
+    client.post("/new", data=shown(page) | ticket(page), follow_redirects=False)
+    assert queued(service)[0].request.budget == Budget(seconds=28800, total_seconds=9000)
 
 
 def shown(page: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onn
         "--feature-type", "curve", "--no-transfer", "--free-layout", "--no-rewrite", "--bundle-format", "object",
         "--n-trial", 9, "--early-stopping", 5, "--target", "llvm -mtriple=aarch64-linux-gnu", "--threads", 4,
         "--number", 2, "--n-parallel", 3, "--enable-cpu-cache-flush", "--trials", 32, "--seconds", 60,
-        "--priority", 3,
+        "--priority", 3, "--max-minutes", 7.5,
     )  # fmt: skip
     assert (job["tuner"], job["runner"], job["precision"], job["bundle_format"]) == ("autotvm", "rpc", "fp16", "object")
     assert job["rpc"] == {"tracker": "boards:9190", "key": "pi4", "session_timeout": 7.0}
@@ -42,9 +42,11 @@ def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onn
     }
     assert (job["measure"]["number"], job["measure"]["n_parallel"]) == (2, 3)
     assert job["measure"]["enable_cpu_cache_flush"] is True
-    assert (job["budget"], job["threads"], job["priority"]) == ({"trials": 32, "seconds": 60.0}, 4, 3)
+    limits = {"trials": 32, "seconds": 60.0, "total_seconds": 450.0}
+    assert (job["budget"], job["threads"], job["priority"]) == (limits, 4, 3)
     status, out, _ = run(capsys, "status", job["id"])
     assert status == 0
+    assert "running of at most 7 min 30 s" in " ".join(out.split())
     assert "autotvm, fp16 precision, measured on 'pi4' behind boards:9190, object bundle" in " ".join(out.split())
 
 
@@ -175,6 +177,9 @@ def test_a_draft_says_only_what_was_asked_for() -> None:
     [
         (["--seconds", "nan"], 5, "error[invalid_budget]: invalid budget: 'nan'"),
         (["--seconds", "inf"], 5, "error[invalid_budget]: invalid budget: 'inf'"),
+        (["--max-minutes", "soon"], 2, "--max-minutes must be a number of minutes, not 'soon'"),
+        (["--max-minutes", "inf"], 2, "error[usage]: "),
+        (["--max-minutes", "0"], 5, "error[invalid_budget]: "),
         (["--timeout", "inf"], 5, "error[invalid_input]: measure.timeout is inf"),
         (["--precision", "fp16", "--max-error", "nan"], 2, "error[usage]: "),
         (["--precision", "fp16", "--min-top1", "inf%"], 2, "error[usage]: "),

@@ -122,12 +122,24 @@ def test_a_webhook_and_its_deliveries(
     assert "has no webhook" in run(capsys, "deliveries", plain)[2]
 
 
+def test_a_total_limit_is_copied_if_it_was_asked_for(client: Client, onnx: Path) -> None:
+    usual = client.tune(client.upload(onnx), budget="60s")
+    assert client.tune(like=usual, budget="2h").data["budget"]["total_seconds"] == 3600 + 7200
+    short = client.tune(like=usual, total_seconds=90)
+    assert short.data["budget"] == {"trials": None, "seconds": 60.0, "total_seconds": 90.0}
+    assert client.tune(like=short, seconds=30).data["budget"]["total_seconds"] == 90.0
+    both = client.tune(like=usual, budget=Budget(trials=8, total_seconds=120))
+    assert both.data["budget"] == {"trials": 8, "seconds": 60.0, "total_seconds": 120.0}
+
+
 def test_the_sdk_asks_in_pythons_words(client: Client, service: Service, onnx: Path) -> None:
     model = client.upload(onnx)
     old = client.tune(model, tuner="autotvm", budget="10m", labels={"a": "b"}, group="g", priority=2)
-    assert (old.data["budget"], old.labels, old.group) == ({"trials": None, "seconds": 600.0}, {"a": "b"}, "g")
+    limits = {"trials": None, "seconds": 600.0, "total_seconds": 4200.0}
+    assert (old.data["budget"], old.labels, old.group) == (limits, {"a": "b"}, "g")
     new = client.tune(like=old, budget=Budget(trials=8, seconds=60))
-    assert (new.data["tuner"], new.data["budget"]) == ("autotvm", {"trials": 8, "seconds": 60.0})
+    limits = {"trials": 8, "seconds": 60.0, "total_seconds": 3660.0}
+    assert (new.data["tuner"], new.data["budget"]) == ("autotvm", limits)
     with pytest.raises(errors.InvalidInput):
         client.tune()
     with pytest.raises(errors.InvalidRequest) as caught:

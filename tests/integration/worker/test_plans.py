@@ -33,10 +33,12 @@ class BenchPlanner:
     bench: Bench
     seconds: float = 20.0
 
-    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        return self.bench.script.prepare(model, shapes, out, log=self.bench.home / "log")
+    def prepare(
+        self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, canceled: Callable[[], bool] | None = None
+    ) -> Prepared:
+        return self.bench.script.prepare(model, shapes, out, log=self.bench.home / "log", canceled=canceled)
 
-    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+    def rewrite(self, prepared: Path, lanes: int, out: Path, canceled: Callable[[], bool] | None = None) -> Rewritten:
         params = {"path": str(prepared), "lanes": lanes, "out_path": str(out)}
         engine = self.bench.script.start("onnx", EngineOptions(log=self.bench.home / "log"))
         return Rewritten.of(engine.request("rewrite", params, timeout=None), out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from api.settings import ApiSettings
 from domain import errors
 from domain.jobs import Tuner
 from domain.models import ModelFacts, ModelFormat, TensorSpec
+from domain.ports import Canceled
 from domain.targets import Toolchain
 from domain.tuning_tasks import ExtractedTask
 from storage.blobs.local import LocalBlobStore
@@ -115,15 +117,20 @@ class FakePlanner:
     seconds: float = 20.0
     working: Callable[[], None] = lambda: None
     """Called while an engine works."""
+    slow: dict[str, float] = field(default_factory=dict)
+    """Seconds that the check of an engine takes, unless it is canceled; ``prepare`` counts as ``onnx``."""
 
-    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
+    def prepare(
+        self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, canceled: Callable[[], bool] | None = None
+    ) -> Prepared:
         if "onnx" in self.missing:
             raise errors.EngineNotInstalled("the onnx engine is not installed")
         self.prepared += 1
+        self._work("onnx", canceled)
         out.write_bytes(b"prepared")
         return Prepared(path=out, inputs=(), outputs=(), operators={}, folded=True)
 
-    def rewrite(self, prepared: Path, lanes: int, out: Path) -> Rewritten:
+    def rewrite(self, prepared: Path, lanes: int, out: Path, canceled: Callable[[], bool] | None = None) -> Rewritten:
         self.rewritten += 1
         out.write_bytes(f"rewritten for {lanes} lanes".encode())
         return Rewritten(path=out, applied={"aligned": 1}, undone={})
@@ -133,10 +140,19 @@ class FakePlanner:
             raise errors.EngineNotInstalled(f"the {name} engine is not installed", hint="Install it.")
         self.started.append(name)
         hello = {"toolchain": asdict(TOOLCHAINS[name]), "plugins": []}
-        return FakeEngine({"check": partial(self._check, name), "extract": self._extract}, hello=hello)
+        check = partial(self._check, name, canceled)
+        return FakeEngine({"check": check, "extract": self._extract}, hello=hello)
 
-    def _check(self, name: str, params: Any, _emit: object) -> dict[str, Any]:
+    def _work(self, name: str, canceled: Callable[[], bool] | None) -> None:
+        until = time.monotonic() + self.slow.get(name, 0.0)
+        while time.monotonic() < until:
+            if canceled is not None and canceled():
+                raise Canceled
+            time.sleep(0.01)
+
+    def _check(self, name: str, canceled: Callable[[], bool], params: Any, _emit: object) -> dict[str, Any]:
         self.working()
+        self._work(name, canceled)
         if name in self.unsupported:
             details = {"operators": self.unsupported[name]}
             raise EngineFailure("unsupported_operators", f"{name} lacks operators", details=details)

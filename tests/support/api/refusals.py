@@ -138,6 +138,12 @@ def _plans_at_once(world: World) -> Any:
         slots.release()
 
 
+def _plan_without_time(world: World) -> Any:
+    ScriptedWorker(world.service).beat()
+    world.service.planner.seconds, world.service.planner.slow = 0.1, {"relay": 60.0, "relax": 60.0}
+    return world.post("/v1/jobs:plan", {"model": world.model, "input_shapes": SHAPES})
+
+
 def _broker_away(world: World) -> Any:
     world.service.publisher.down = True
     return world.client.get("/readyz")
@@ -237,6 +243,7 @@ REFUSALS: dict[str, tuple[int, Ask]] = {
     "internal_error": (500, lambda world: world.client.put("/v1/models", content=b"crash")),
     "engine_not_installed": (503, lambda world: world.client.put("/v1/models", content=b"no engine")),
     "planner_busy": (503, _plans_at_once),
+    "plan_time_limit": (422, _plan_without_time),
     "not_ready": (503, _broker_away),
     "database_unavailable": (503, _database_away),
     "database_damaged": (503, _database_damaged),

@@ -93,6 +93,7 @@ class Bench:
         *,
         trials: int | None = 32,
         seconds: float | None = None,
+        total_seconds: float | None = None,
         content: bytes = b"a model",
         owner: str = LOCAL_OWNER,
         **request: Any,
@@ -101,7 +102,7 @@ class Bench:
         now = clock.now()
         with self.database.transaction() as session:
             models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=FACTS, now=now)
-            budget = Budget(trials=trials, seconds=seconds)
+            budget = Budget(trials=trials, seconds=seconds, total_seconds=total_seconds)
             wanted = JobRequest(model_digest=blob.digest, budget=budget, **request)
             return jobs.create(session, wanted, now=now, owner=owner).id
 

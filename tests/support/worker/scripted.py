@@ -82,6 +82,10 @@ class Script:
     """Called with the number of trials measured so far, before another one is."""
     on_trial: Callable[[int], None] = lambda _: None
     """Called with the number of trials measured so far, after a trial is spooled and before it is told."""
+    takes: Callable[[str, dict[str, Any]], float] = lambda _method, _params: 0.0
+    """Seconds that a request takes; it ends with its timeout."""
+    unattended: list[str] = field(default_factory=list)
+    """Requests that nothing could end before their time."""
     refuse: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
     """Called with every request; may raise."""
     measured: list[tuple[str, str]] = field(default_factory=list)
@@ -95,7 +99,17 @@ class Script:
         given.log.parent.mkdir(parents=True, exist_ok=True)
         return ScriptedEngine(self, {**self.hellos[name], "engine": name})
 
-    def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path, *, log: Path) -> Prepared:
+    def prepare(
+        self,
+        model: Path,
+        shapes: Mapping[str, Sequence[int]],
+        out: Path,
+        *,
+        log: Path,
+        canceled: Callable[[], bool] | None = None,
+    ) -> Prepared:
+        if canceled is None:
+            self.unattended.append("prepare")
         self.refuse("prepare", {"shapes": dict(shapes)})
         out.write_bytes(model.read_bytes())
         return Prepared(path=out, inputs=(SPEC,), outputs=(SPEC,), operators={"Conv": 1}, folded=True)
@@ -138,9 +152,12 @@ class ScriptedEngine:
         if not self._alive:
             raise errors.EngineCrashed("the engine is gone")
         self._script.requests.append((method, {**params, "engine": self._hello["engine"]}))
+        if canceled is None or timeout is None:
+            self._script.unattended.append(method)
         try:
             if canceled and canceled():
                 raise Canceled
+            self._pass_time(self._script.takes(method, {**params, "engine": self._hello["engine"]}), timeout)
             self._script.refuse(method, {**params, "engine": self._hello["engine"]})
             if method == "tune":
                 return self._tune(params, on_event or (lambda _kind, _data: None), canceled or (lambda: False))
@@ -151,6 +168,13 @@ class ScriptedEngine:
         except BaseException:
             self._alive = False
             raise
+
+    def _pass_time(self, seconds: float, timeout: float | None) -> None:
+        if timeout is not None and seconds > timeout:
+            self._script.sleep(timeout)
+            raise errors.EngineTimeout("it exceeded its time limit")
+        if seconds:
+            self._script.sleep(seconds)
 
     def _check(self, params: dict[str, Any]) -> dict[str, Any]:
         assert Path(params["model"]).is_file()

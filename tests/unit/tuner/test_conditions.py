@@ -5,6 +5,7 @@ import platform
 import random
 import statistics
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,6 +84,21 @@ def test_a_clock_that_varied_in_every_attempt_stays_noise() -> None:
     _, found = until_quiet(measure, DEVICE)
     assert found.noisy
     assert "calibration" in found.reasons[0]
+
+
+@pytest.mark.parametrize(("seconds", "attempts"), [(0.0, 1), (1.9, 1), (2.0, 2), (3.0, 3)])
+def test_a_noisy_measurement_is_repeated_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, attempts: int
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(conditions, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def measure(_: Watch) -> dict[str, Timing]:
+        now[0] += 1.0
+        return {"untuned": measured(0.5)}
+
+    _, found = until_quiet(measure, DEVICE, seconds=seconds)
+    assert (found.noisy, found.attempts) == (True, attempts)
 
 
 def test_this_machine_can_be_looked_at() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from tuner.results.timing import (
     Timed,
     alone,
     interleave,
+    least_seconds,
     of_samples,
     percentile,
 )
@@ -98,9 +100,26 @@ def test_the_rounds_are_divided_among_processes() -> None:
     assert run(restart(), rounds=20, samples=3)[Variant.TUNED].processes == 1
 
 
-def test_time_can_end_a_benchmark_in_its_first_process() -> None:
-    timings = run(timed([], untuned=1.0), rounds=20, seconds=0.0, restart=list)
-    assert timings[Variant.UNTUNED].processes == 1
+def test_a_benchmark_that_ends_early_has_fewer_processes_and_a_wider_interval() -> None:
+    def width(seconds: float, *, processes: int, rounds: int) -> float:
+        places = itertools.cycle([1e-3, 1.01e-3, 0.99e-3])
+
+        def restart() -> list[Timed[Variant]]:
+            place = next(places)
+            return [Timed(name=Variant.TUNED, engine=engine(lambda: place, [], "tuned"), params={})]
+
+        found = run(restart(), seconds=seconds, restart=restart)[Variant.TUNED]
+        assert (found.processes, len(found.samples)) == (processes, rounds * SAMPLES_PER_ROUND)
+        assert found.ci_low is not None
+        assert found.ci_high is not None
+        return found.ci_high - found.ci_low
+
+    assert width(0.0, processes=3, rounds=3) > 1.5 * width(1e9, processes=PROCESSES, rounds=ROUNDS)
+
+
+def test_the_shortest_benchmark_is_kept_back_for() -> None:
+    assert least_seconds(3, run=1e-3, start=2.0) == pytest.approx(19.6, abs=0.1)
+    assert least_seconds(3, run=1.0, start=2.0) > 60.0
 
 
 # one by itself

@@ -180,7 +180,7 @@ class SearchProgress:
             trials_done=self.trials_done,
             trials_planned=self.trials_planned,
             seconds=self._seconds,
-            limit_seconds=strategies.limit_seconds(self._context),
+            limit_seconds=self._context.limit.cut_seconds(strategies.limit_seconds(self._context), spent=self._seconds),
         )
         left, budget = tuning.seconds_left, self._context.request.budget
         return {

@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 _HOPELESS_TRIALS = 32
 """Trials after which a task without a valid one is given up."""
 _CRASHES_PER_TASK = 2
+TOTAL = "total_seconds"
+"""What ended a search: the job's total limit, not the budget."""
 _WAIT_SECONDS = 0.1
 """Pause between two looks for finished rounds while there is nothing else to do."""
 _GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineTimeout, errors.EngineGarbled)
@@ -108,7 +110,8 @@ class StrategySearch:
         self._looked = 0.0
 
     def run(self, *, trials: int | None = None) -> str:
-        """Search; return what ended it: ``trials``, ``seconds``, or ``slice`` after the given number of ``trials``."""
+        """Search; return what ended it: ``trials``, ``seconds``, the job's ``total_seconds``, or ``slice`` after the
+        given number of ``trials``."""
         self._until = None if trials is None else self.progress.trials_done + trials
         try:
             while (ended := self._step()) is None:
@@ -132,10 +135,13 @@ class StrategySearch:
             try:
                 with self._context.exclusive_device(canceled=self._attend):
                     self._round(chosen)
+            except errors.TimeLimit:
+                # The next look for a round ends the search.
+                self.progress.recover(seconds=self._spent)
             finally:
                 self._own = None
         elif self._sharing.out:
-            self._bring_in(everything=ended == "seconds")
+            self._bring_in(everything=ended in ("seconds", TOTAL))
         elif ended == "trials" and self._elsewhere and self._waits_for_others:
             self._wait()
         else:
@@ -146,6 +152,8 @@ class StrategySearch:
         """The most promising round that is not offered or running; else the reason why there is none."""
         out = {**self._sharing.out, **({self._own.workload_key: self._own.trials} if self._own else {})}
         chosen = self._allocator.next_round(excluding={*self._elsewhere, *excluding}, out=out)
+        if self._context.limit.left_to_search == 0.0 and (chosen is not None or self._elsewhere):
+            return None, TOTAL
         if chosen is None:
             return None, "trials"
         if self._seconds_left() == 0.0:
@@ -163,7 +171,7 @@ class StrategySearch:
         return self.progress.trials_done - spent + sum(out.values())
 
     def _attend(self) -> bool:
-        """Whether to stop; called about twice a second while waiting for an engine or the device."""
+        """Whether to stop; called several times a second while waiting for an engine or the device."""
         if self._context.canceled():
             return True
         try:
@@ -230,7 +238,8 @@ class StrategySearch:
 
     def _seconds_left(self) -> float | None:
         spent = self.progress.seconds_before + self._spent_now()
-        return None if self._limit is None else max(0.0, self._limit - spent)
+        limit = self._context.limit.cut_seconds(self._limit, spent=spent)
+        return None if limit is None else max(0.0, limit - spent)
 
     def _spent_now(self) -> float:
         return self._spent + (time.monotonic() - self._clock_started if self._clock_started is not None else 0.0)

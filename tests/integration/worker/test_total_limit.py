@@ -1,0 +1,177 @@
+"""A job ends with its total limit: with the best verified build, or without any with ``time_limit``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from domain.artifacts import Variant
+from domain.jobs import JobState, Precision, Stage, Tuner
+from domain.stage_results import PlanResult, TuneResult
+from tests.support.worker.fixtures import Bench, Killed
+from tests.support.worker.scripted import HELLO, RELAX
+from worker import total_limit
+
+Takes = Callable[[str, dict[str, Any]], float]
+LIMIT = 600.0
+
+
+@pytest.fixture
+def clock(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time that jobs are limited by, which only engines pass."""
+    made = SimpleNamespace(seconds=0.0)
+
+    def sleep(seconds: float) -> None:
+        made.seconds += seconds
+
+    monkeypatch.setattr(total_limit, "time", SimpleNamespace(monotonic=lambda: made.seconds))
+    bench.script.sleep = sleep
+    return made
+
+
+def takes(seconds: float, *methods: str, engine: str | None = None, tuned: bool | None = None) -> Takes:
+    """Requests of these methods take so long, of one engine or of all, for tuned builds or for untuned ones."""
+
+    def of_request(method: str, params: dict[str, Any]) -> float:
+        place = str(params.get("bundle") or params.get("out_dir") or "")
+        fits = tuned is None or ("tuned-" in place and "untuned-" not in place) == tuned
+        return seconds if method in methods and engine in (None, params["engine"]) and fits else 0.0
+
+    return of_request
+
+
+def stage_of(bench: Bench, job_id: str) -> Stage | None:
+    return bench.get(job_id).stage
+
+
+@pytest.mark.parametrize(
+    ("methods", "stage"),
+    [(["check"], "import"), (["compile"], "baseline"), (["run"], "baseline")],
+)
+def test_without_a_verified_build_the_job_fails_at_its_limit(
+    bench: Bench, clock: SimpleNamespace, methods: list[str], stage: str
+) -> None:
+    bench.script.takes = takes(10_000, *methods)
+    job_id = bench.run(total_seconds=LIMIT)
+    failure = bench.failure(job_id)
+    assert (bench.get(job_id).state, failure.code) == (JobState.FAILED, "time_limit")
+    assert (failure.details["stage"], failure.details["total_seconds"]) == (stage, LIMIT)
+    assert "--max-minutes" in (failure.hint or "")
+    assert clock.seconds <= LIMIT
+
+
+def test_an_engine_that_takes_too_long_leaves_time_for_the_next(bench: Bench, clock: SimpleNamespace) -> None:
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.takes = takes(10_000, "compile", engine="relay")
+    job_id = bench.run(total_seconds=LIMIT, tuner=Tuner.AUTO)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert any("relay cannot build or run the model" in note and "total limit" in note for note in bench.notes(job_id))
+    assert clock.seconds <= LIMIT
+    bench.script.takes = takes(10_000, "compile")
+    assert bench.failure(bench.run(total_seconds=LIMIT, tuner=Tuner.AUTO, threads=1)).code == "time_limit"
+
+
+@pytest.mark.parametrize("budget", [{"trials": None, "seconds": 36_000.0}, {"trials": 10_000}])
+def test_the_search_ends_early_enough_to_finish(bench: Bench, clock: SimpleNamespace, budget: dict[str, Any]) -> None:
+    bench.script.seconds_per_trial = 4.0
+    bench.script.space_size = 5000
+    bench.script.takes = takes(30.0, "compile")
+    job_id = bench.run(total_seconds=LIMIT, **budget)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert bench.report(job_id).published is Variant.TUNED
+    assert bench.result(job_id, TuneResult).ended_by == "total_seconds"
+    assert 0.6 * LIMIT < clock.seconds <= LIMIT
+    measured = len(bench.script.measured)
+    again = bench.run(total_seconds=LIMIT, **budget)
+    assert len(bench.script.measured) > measured, "the rest of the budget was not spent"
+    assert bench.result(again, TuneResult).ended_by == "total_seconds"
+
+
+def test_strategies_share_what_the_limit_leaves(bench: Bench, clock: SimpleNamespace) -> None:
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.seconds_per_trial = 4.0
+    bench.script.space_size = 5000
+    job_id = bench.run(trials=None, seconds=36_000.0, total_seconds=3600.0, tuner=Tuner.AUTO)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert len(bench.result(job_id, PlanResult).strategies) > 1
+    assert clock.seconds <= 3600.0
+    small = bench.run(trials=None, seconds=36_000.0, total_seconds=LIMIT, tuner=Tuner.AUTO, threads=1)
+    assert len(bench.result(small, PlanResult).strategies) == 1, "too little is left to compare tuners"
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        takes(10_000, "compile", tuned=True),
+        takes(10_000, "run", tuned=True),
+    ],
+)
+@pytest.mark.parametrize("precision", [Precision.F32, Precision.AUTO])
+def test_the_untuned_build_is_published_if_nothing_else_is_ready(
+    bench: Bench, clock: SimpleNamespace, late: Takes, precision: Precision
+) -> None:
+    bench.script.takes = late
+    job_id = bench.run(trials=8, total_seconds=LIMIT, precision=precision)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert bench.report(job_id).published is Variant.UNTUNED
+    assert any("total limit" in note for note in bench.notes(job_id))
+    assert clock.seconds <= LIMIT
+
+
+def test_without_tuning_tasks_in_time_what_is_known_is_published(bench: Bench, clock: SimpleNamespace) -> None:
+    extract, build = takes(10_000, "extract"), takes(20, "compile")
+    bench.script.takes = lambda method, params: extract(method, params) + build(method, params)
+    job_id = bench.run(total_seconds=LIMIT)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert (bench.script.measured, bench.report(job_id).published) == ([], Variant.TUNED), "rewritten, without records"
+    assert any(sentence.startswith("Nothing was tuned: ") for sentence in bench.report(job_id).choice)
+    assert clock.seconds <= LIMIT
+
+
+def test_a_build_for_which_no_time_is_left_is_not_begun(bench: Bench, clock: SimpleNamespace) -> None:
+    bench.script.seconds_per_trial = 4.0
+    bench.script.takes = takes(350.0, "compile")
+    job_id = bench.run(trials=None, seconds=36_000.0, total_seconds=LIMIT)
+    assert bench.report(job_id).published is Variant.UNTUNED
+    verdicts = [each.verdict for each in bench.report(job_id).portfolio]
+    assert "not built: the job's total limit leaves no time" in verdicts
+    assert clock.seconds <= LIMIT
+
+
+def test_the_time_of_earlier_attempts_counts(
+    bench: Bench, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = bench.job(total_seconds=LIMIT)
+
+    def die(method: str, _: dict[str, Any]) -> float:
+        if method == "compile":
+            raise Killed
+        return 0.0
+
+    bench.script.takes = die
+    with pytest.raises(Killed):
+        bench.runtime().run_job(job_id)
+    bench.bury(job_id)
+    monkeypatch.setattr(total_limit, "running_seconds", lambda *_: LIMIT)
+    bench.runtime().run_job(job_id)
+    assert bench.failure(job_id).code == "time_limit"
+
+
+def test_a_job_without_a_limit_has_all_the_time(bench: Bench, clock: SimpleNamespace) -> None:
+    bench.script.takes = takes(500.0, "check", "compile", "run", "extract")
+    job_id = bench.run()
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert clock.seconds > LIMIT
+
+
+@pytest.mark.parametrize("precision", [Precision.F32, Precision.AUTO])
+def test_every_request_of_a_job_can_be_canceled_and_has_a_limit(bench: Bench, precision: Precision) -> None:
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.precisions = {"relay": ["f32", "bf16", "int8"]}
+    bench.script.rewritings = {"aligned": 1}
+    job_id = bench.run(tuner=Tuner.AUTO, precision=precision)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert bench.script.unattended == []

@@ -22,6 +22,23 @@ class TrialError(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Provenance(StrEnum):
+    """Where a record comes from."""
+
+    MEASURED = "measured"  # by a worker of this service
+    IMPORTED = "imported"  # by a caller, whose latencies are only claimed
+
+
+class ImportState(StrEnum):
+    """What became of an imported record."""
+
+    UNTRIED = "untried"  # a candidate, to be measured by a job of its owner
+    MEASURED = "measured"  # its schedule has a measured record now
+    FAILED = "failed"  # a worker could not build or run it
+    REJECTED = "rejected"  # it is not in its task's search space
+    INVALIDATED = "invalidated"  # by its owner or an admin
+
+
 class RecordPlace(TypedDict):
     """The identities by which records are looked up; see ``RecordKey``."""
 
@@ -69,4 +86,35 @@ class Record:
     @property
     def latency(self) -> float | None:
         """Mean over repeats, in seconds, as TVM's own ApplyHistoryBest ranks records."""
+        return sum(self.latencies) / len(self.latencies) if self.latencies else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRecord:
+    """A record that a caller imported: a schedule to be measured, and what the caller claims about it."""
+
+    key: RecordKey
+    tuner: str
+    schedule: str
+    """The tuner's native line, as it was imported."""
+    schedule_digest: ScheduleDigest
+    latencies: tuple[float, ...]
+    """Claimed seconds; empty for a claimed failure, which is never a candidate."""
+    error: TrialError | None
+    """Claimed."""
+    finished_at: datetime
+    """Claimed; the time of the import if the line has none."""
+    owner: str
+    imported_at: datetime
+    state: ImportState = ImportState.UNTRIED
+    message: str | None = None
+    """Why it failed or was rejected."""
+    job_id: str | None = None
+    """The job that tried it."""
+    id: int = 0
+    """0 before it is stored."""
+
+    @property
+    def latency(self) -> float | None:
+        """Claimed mean over repeats, in seconds."""
         return sum(self.latencies) / len(self.latencies) if self.latencies else None

@@ -12,9 +12,6 @@ from domain.jobs import JobState
 from domain.shared_rounds import RoundState
 from storage.tables import JobRow, RecordRow, SharedRoundRow, WebhookDeliveryRow, WorkerRow
 
-_OWN_TRIALS = "j-"
-"""Prefix of job ids, which imported records lack."""
-
 
 def jobs_by_state(session: Session) -> dict[JobState, int]:
     """Return the number of jobs in each state, including zeros."""
@@ -69,9 +66,9 @@ def newest_record(session: Session) -> int:
 
 
 def trials(session: Session, *, after: int, to: int) -> dict[tuple[str, str | None], int]:
-    """Count the service's own trials among records numbered ``after`` < number ≤ ``to``, by tuner and error,
+    """Count the trials among records numbered ``after`` < number ≤ ``to``, by tuner and error,
     None for valid ones."""
-    numbered = (RecordRow.id > after, RecordRow.id <= to, RecordRow.job_id.startswith(_OWN_TRIALS))
+    numbered = (RecordRow.id > after, RecordRow.id <= to)
     kinds = (RecordRow.tuner, RecordRow.error)
     counted = select(*kinds, func.count().label("trials")).where(*numbered).group_by(*kinds)
     return {(row.tuner, row.error): row.trials for row in session.execute(counted)}

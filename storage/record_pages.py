@@ -12,52 +12,47 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, or_, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.records import Record, RecordKey
-from domain.targets import split_threads
-from storage import records
+from domain.records import ImportedRecord, Provenance, Record, RecordKey
+from storage import imports, records
 from storage.database import Database
-from storage.tables import RecordRow, TuningTaskRow, workload_digest
+from storage.record_filters import AnyRecordRow, RecordFilter, conditions
+from storage.tables import ImportedRecordRow, RecordRow, TuningTaskRow
 
 _ROWS_AT_ONCE = 1000
-_TOKEN = re.compile(r"r[0-9]{1,18}")
+_TABLES: dict[str, AnyRecordRow] = {"r": RecordRow, "i": ImportedRecordRow}
+"""By the first letter of page tokens."""
+_PROVENANCES = {"r": Provenance.MEASURED, "i": Provenance.IMPORTED}
+_TOKEN = re.compile(r"[ri][0-9]{1,18}")
 _IDS_AT_ONCE = 500
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordFilter:
-    """Filters of records; all that are set must match.
-
-    Indexes support ``workload_key``, ``job_id``, and ``tuner`` with all three identities; other combinations scan all
-    records.
-    """
-
-    workload_key: str | None = None
-    target: str | None = None
-    """The identity of a target, or its text for any thread count."""
-    device_key: str | None = None
-    toolchain: str | None = None
-    tuner: str | None = None
-    job_id: str | None = None
-    valid_only: bool = False
+AnyRecord = Record | ImportedRecord
 
 
 def page(
     session: Session, wanted: RecordFilter, *, limit: int, page_token: str | None = None
-) -> tuple[list[Record], str | None]:
-    """Return at most ``limit`` records, oldest first, and the token of the next page, None on the last. Raises
-    InvalidPageToken."""
-    rows = session.scalars(_after(wanted, _parse(page_token)).limit(limit + 1)).all()
-    token = f"r{rows[limit - 1].id}" if len(rows) > limit else None
-    return [records.from_row(row) for row in rows[:limit]], token
+) -> tuple[list[AnyRecord], str | None]:
+    """Return at most ``limit`` records, measured before imported ones and else oldest first, and the token of the next
+    page, None on the last. Raises InvalidPageToken."""
+    kinds = _kinds(wanted)
+    kind, after = _parse(page_token) if page_token is not None else (kinds[0], 0)
+    found: list[tuple[str, RecordRow | ImportedRecordRow]] = []
+    for each in kinds[kinds.index(kind) :] if kind in kinds else ():
+        query = _after(each, wanted, after if each == kind else 0).limit(limit + 1 - len(found))
+        found += [(each, row) for row in session.scalars(query)]
+        if len(found) > limit:
+            break
+    token = f"{found[limit - 1][0]}{found[limit - 1][1].id}" if len(found) > limit else None
+    return [_from_row(row) for _, row in found[:limit]], token
 
 
 def history(
     session: Session, key: RecordKey, *, limit: int, page_token: str | None = None
-) -> tuple[list[Record], str | None]:
+) -> tuple[list[AnyRecord], str | None]:
     """Yield the trials of a key of all owners, including failed ones, in the order of ``page``."""
     wanted = RecordFilter(
         workload_key=key.workload_key, target=key.target, device_key=key.device_key, toolchain=key.toolchain
@@ -65,51 +60,41 @@ def history(
     return page(session, wanted, limit=limit, page_token=page_token)
 
 
-def stream(database: Database, wanted: RecordFilter) -> Iterator[list[Record]]:
+def stream(database: Database, wanted: RecordFilter) -> Iterator[list[AnyRecord]]:
     """Yield all records in batches, each read in its own transaction, so that a slow reader blocks nobody.
 
     Records stored in the meantime may be included.
     """
-    after = 0
-    while True:
-        with database.reading() as session:
-            rows = session.scalars(_after(wanted, after).limit(_ROWS_AT_ONCE)).all()
-            found = [records.from_row(row) for row in rows]
-            after = rows[-1].id if rows else after
-        if found:
-            yield found
-        if len(found) < _ROWS_AT_ONCE:
-            return
+    for kind in _kinds(wanted):
+        after, is_last = 0, False
+        while not is_last:
+            with database.reading() as session:
+                rows = session.scalars(_after(kind, wanted, after).limit(_ROWS_AT_ONCE)).all()
+                found = [_from_row(row) for row in rows]
+                after = rows[-1].id if rows else after
+            if found:
+                yield found
+            is_last = len(found) < _ROWS_AT_ONCE
 
 
-def _after(wanted: RecordFilter, row_id: int) -> Select[Any]:
-    conditions: list[ColumnElement[bool]] = [RecordRow.id > row_id]
-    if wanted.workload_key is not None:
-        conditions.append(RecordRow.workload_digest == workload_digest(wanted.workload_key))
-    if wanted.target is not None:
-        conditions.append(_is_target(wanted.target))
-    for name in ("device_key", "toolchain", "tuner", "job_id"):
-        value = getattr(wanted, name)
-        if value is not None:
-            conditions.append(getattr(RecordRow, name) == value)
-    if wanted.valid_only:
-        conditions.append(RecordRow.latency.is_not(None))
-    return select(RecordRow).where(*conditions).order_by(RecordRow.id)
+def _kinds(wanted: RecordFilter) -> list[str]:
+    """Return the tables to read in order, as keys of ``_TABLES``."""
+    return [kind for kind, provenance in _PROVENANCES.items() if wanted.provenance in (None, provenance)]
 
 
-def _is_target(target: str) -> ColumnElement[bool]:
-    text, threads = split_threads(target)
-    if threads:
-        return RecordRow.target == target
-    return or_(RecordRow.target == text, RecordRow.target.startswith(f"{text} -num-cores=", autoescape=True))
+def _after(kind: str, wanted: RecordFilter, row_id: int) -> Select[Any]:
+    row = _TABLES[kind]
+    return select(row).where(row.id > row_id, *conditions(row, wanted)).order_by(row.id)
 
 
-def _parse(token: str | None) -> int:
-    if token is None:
-        return 0
+def _from_row(row: RecordRow | ImportedRecordRow) -> AnyRecord:
+    return records.from_row(row) if isinstance(row, RecordRow) else imports.from_row(row)
+
+
+def _parse(token: str) -> tuple[str, int]:
     if not _TOKEN.fullmatch(token):
         raise errors.InvalidPageToken("invalid page token")
-    return int(token[1:])
+    return token[0], int(token[1:])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +120,7 @@ class PlaceKey:
 class WorkloadSummary:
     workload_key: str
     facts: TaskFacts | None
-    """None without a tuning task, as for imported records."""
+    """None without a tuning task."""
     place: PlaceKey
     """With the tuner of the workload's first record at any place, as keys differ between tuners."""
     trials: int

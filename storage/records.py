@@ -1,9 +1,9 @@
-"""Results of trials of all jobs, and statistics of trial rates."""
+"""Measured records of all jobs, and statistics of trial rates. ``imports`` has what callers brought."""
 
 from __future__ import annotations
 
 import secrets
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from statistics import median
@@ -36,26 +36,6 @@ def add(session: Session, records: Iterable[Record]) -> int:
     """Store the records whose schedule the job has not measured yet; returns their number."""
     key = ("job_id", "workload_digest", "schedule_digest")
     return statements.add_missing(session, RecordRow, [_values(record) for record in records], key=key)
-
-
-def add_unknown(session: Session, records: Sequence[Record]) -> int:
-    """Store the records whose schedule is new for its key; returns their number."""
-    by_place: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        by_place[record.key.target, record.key.device_key, record.key.toolchain].append(record)
-    added = 0
-    for here in by_place.values():
-        for start in range(0, len(here), _KEYS_AT_ONCE):
-            some = here[start : start + _KEYS_AT_ONCE]
-            workloads = sorted({workload_digest(record.key.workload_key) for record in some})
-            schedules = sorted({record.schedule_digest for record in some})
-            query = select(RecordRow.workload_digest, RecordRow.schedule_digest).where(
-                *_matching(workloads, **here[0].key.place), RecordRow.schedule_digest.in_(schedules)
-            )
-            known = {(workload, schedule) for workload, schedule in session.execute(query)}
-            new = [one for one in some if (workload_digest(one.key.workload_key), one.schedule_digest) not in known]
-            added += add(session, new)
-    return added
 
 
 def of_job(session: Session, job_id: str, workload_key: str | None = None) -> list[Record]:

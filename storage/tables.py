@@ -172,7 +172,7 @@ class ExtractionRow(Base):
 
 
 class RecordRow(Base):
-    """Without foreign keys, as it outlives its job, and may be imported."""
+    """A measured record. Without foreign keys, as it outlives its job."""
 
     __tablename__ = "records"
     __table_args__ = (
@@ -204,6 +204,57 @@ class RecordRow(Base):
     finished_at: Mapped[datetime]
     calibration: Mapped[float | None]
     """Seconds of the calibration kernel that was timed with the trial's batch."""
+
+
+class ImportedRecordRow(Base):
+    """An imported record. A table of its own, so that no lookup can take a claim for a measurement."""
+
+    __tablename__ = "imported_records"
+    __table_args__ = (
+        UniqueConstraint(
+            "owner",
+            "workload_digest",
+            "target",
+            "device_key",
+            "toolchain",
+            "schedule_digest",
+            name="uq_imported_records_schedule",
+        ),
+        Index(
+            "ix_imported_records_candidates",
+            "owner",
+            "workload_digest",
+            "target",
+            "device_key",
+            "toolchain",
+            "tuner",
+            "state",
+            "latency",
+        ),
+        Index("ix_imported_records_export", "owner", "tuner", "target", "device_key", "toolchain", "state", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(SerialNumber, primary_key=True)
+    owner: Mapped[str] = mapped_column(String(100))
+    workload_digest: Mapped[WorkloadDigest] = mapped_column(DIGEST)
+    workload_key: Mapped[str] = mapped_column(Text)
+    target: Mapped[str] = mapped_column(Text)
+    device_key: Mapped[str] = mapped_column(Text)
+    toolchain: Mapped[str] = mapped_column(Text)
+    tuner: Mapped[str] = mapped_column(String(32))
+    schedule_digest: Mapped[ScheduleDigest] = mapped_column(DIGEST)
+    schedule: Mapped[str] = mapped_column(Text)
+    latency: Mapped[float | None]
+    """Claimed mean of ``latencies``, which orders candidates; null for a claimed failure."""
+    latencies: Mapped[list[Any]]
+    error: Mapped[str | None] = mapped_column(String(32))
+    finished_at: Mapped[datetime]
+    imported_at: Mapped[datetime]
+    state: Mapped[str] = mapped_column(String(16))
+    message: Mapped[str | None] = mapped_column(Text)
+    job_id: Mapped[str | None] = mapped_column(String(40))
+    """The job that tried it."""
 
 
 class EventRow(Base):

@@ -201,7 +201,8 @@ class Client:
         return Artifact.of(self._transport, found["artifact"], found["why"])
 
     def records(self, tuner: str | None = None, **filters: Unpack[record_files.Filters]) -> Iterator[Json]:
-        """Iterate over the trials of all jobs, including failed ones, in the order in which they were stored."""
+        """Iterate over the trials of all jobs, including failed ones, in the order in which they were stored, and then
+        over the records that you imported."""
         return self._transport.pages("/v1/records", "records", {"tuner": tuner, **filters})
 
     def export_records(self, path: str | Path, tuner: str, **filters: Unpack[record_files.Filters]) -> Path:
@@ -215,10 +216,18 @@ class Client:
     def import_records(self, path: str | Path, tuner: str, **origin: Unpack[record_files.Origin]) -> Json:
         """Import a log that TVM wrote; returns the numbers of imported, already stored and rejected lines.
 
-        Importing it again changes nothing. Lines of another target, thread count or TVM version than given are
-        rejected.
+        Your jobs measure the imported schedules before they search. Importing a log again changes nothing. Lines of
+        another target, thread count or TVM version than given are rejected.
         """
         return record_files.take(self._transport, Path(path), tuner, origin)
+
+    def invalidate_records(self, **filters: Unpack[record_files.ImportFilters]) -> int:
+        """Withdraw your untried imported records; returns their number. No job tries them, even if imported again."""
+        return record_files.invalidate(self._transport, filters)
+
+    def delete_records(self, **filters: Unpack[record_files.ImportFilters]) -> int:
+        """Delete your imported records; returns their number. Schedules measured since keep their measured records."""
+        return record_files.delete(self._transport, filters)
 
     def workers(self) -> list[Json]:
         return list(self.fleet()["workers"])

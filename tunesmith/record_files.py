@@ -32,6 +32,25 @@ class Filters(TypedDict, total=False):
     workload: str | None
     job: str | None
     valid_only: bool
+    provenance: str | None
+    """``measured`` or ``imported``. By default both, but exports have measured records."""
+    owner: str | None
+    """Who imported them; for admins."""
+    state: str | None
+    """What became of imported records: ``untried``, ``measured``, ``failed``, ``rejected`` or ``invalidated``."""
+
+
+class ImportFilters(TypedDict, total=False):
+    """Filters of imported records; a record must match all that are given, and one must be."""
+
+    id: list[str]
+    tuner: str | None
+    target: str | None
+    device: str | None
+    toolchain: str | None
+    workload: str | None
+    state: str | None
+    owner: str | None
 
 
 class Origin(TypedDict, total=False):
@@ -67,7 +86,8 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
         if _is_empty(temporary, packed=tuner == "metaschedule"):
             raise errors.InvalidInput(
                 "no record matches",
-                hint="Omit some options, or look up the records on the page /records or with GET /v1/records.",
+                hint="Omit some options, or export imported records with provenance imported; see the page /records "
+                "or GET /v1/records.",
             )
         if unpacks:
             _unpack(temporary, path)
@@ -81,6 +101,16 @@ def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, A
                 # Fails if the folder is not empty.
                 path.rmdir()
     return path
+
+
+def invalidate(transport: Transport, filters: Mapping[str, Any]) -> int:
+    query = httpx.QueryParams({name: value for name, value in filters.items() if value})
+    return int(transport.post(f"{_PATH}:invalidate?{query}").json()["records"])
+
+
+def delete(transport: Transport, filters: Mapping[str, Any]) -> int:
+    query = httpx.QueryParams({name: value for name, value in filters.items() if value})
+    return int(transport.delete(f"{_PATH}?{query}").json()["records"])
 
 
 def take(transport: Transport, path: Path, tuner: str, origin: Mapping[str, Any]) -> dict[str, Any]:

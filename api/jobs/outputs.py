@@ -21,7 +21,7 @@ from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
 from storage import artifacts, events, job_logs, owners
-from storage.record_pages import RecordFilter
+from storage.record_filters import RecordFilter
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 

@@ -1,4 +1,4 @@
-"""The page of records: counts by device, target and tuner, and the best record of each workload."""
+"""The page of records: counts by device, target and tuner, the best record of each workload, and imports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from api.auth import Reader
 from api.dashboard import rendering
 from api.fleet import device_names
 from api.services import ServicesDep
-from storage import record_pages
+from domain.records import Provenance
+from storage import imports, owners, record_pages
 from storage.database import Database
+from storage.imports import ImportSummary
 from storage.record_pages import PlaceKey, PlaceSummary, WorkloadSummary
 
 logger = logging.getLogger(__name__)
@@ -138,7 +140,7 @@ def _overview(request: Request, services: ServicesDep) -> Overview | None:
 def listing(
     request: Request,
     services: ServicesDep,
-    _principal: Reader,
+    principal: Reader,
     overview: Annotated[Overview | None, Depends(_overview)],
     wanted: Annotated[RecordFilter, Query()],
 ) -> HTMLResponse:
@@ -151,6 +153,7 @@ def listing(
     start = (wanted.page - 1) * _PAGE
     with services.database.reading() as session:
         device_name = device_names.names(session)
+        imported = imports.summaries(session, owner=owners.visible(principal))
     return rendering.page(
         request,
         "records.html",
@@ -161,12 +164,14 @@ def listing(
         pages=-(-len(found) // _PAGE),
         choices=_choices(overview),
         export=export,
+        imported=imported,
+        export_imported=export_imported,
         device_name=device_name,
     )
 
 
-def export(place: PlaceKey) -> str:
-    """Return the address of the export of all records of a place, in the tuner's native format."""
+def export(place: PlaceKey | ImportSummary, **more: str) -> str:
+    """Return the address of the export of the measured records of a place, in the tuner's native format."""
     names = {
         "tuner": place.tuner,
         "target": place.target,
@@ -174,7 +179,11 @@ def export(place: PlaceKey) -> str:
         "toolchain": place.toolchain,
         "format": "native",
     }
-    return "/v1/records?" + urlencode(names)
+    return "/v1/records?" + urlencode(names | more)
+
+
+def export_imported(summary: ImportSummary) -> str:
+    return export(summary, provenance=Provenance.IMPORTED, owner=summary.owner)
 
 
 def _choices(overview: Overview) -> dict[str, Sequence[str]]:

@@ -12,10 +12,10 @@ from typing import IO
 
 from api.services import ReadRecords
 from domain.jobs import Tuner
-from domain.records import Record
-from storage import record_pages, records, workloads
+from domain.records import ImportedRecord
+from storage import imports, record_pages, workloads
 from storage.database import Database
-from storage.record_pages import RecordFilter
+from storage.record_filters import RecordFilter
 from tuner.native import importing, metaschedule
 from tuner.native.importing import RecordOrigin
 from tuner.native.lines import Refused
@@ -38,7 +38,8 @@ class Refusal:
 class Imported:
     imported: int = 0
     known_already: int = 0
-    """Schedules already stored for the same workload, target, device and toolchain."""
+    """Schedules that the owner has imported already, or that were measured, for the same workload, target, device and
+    toolchain."""
     refused_count: int = 0
     refused: list[Refusal] = field(default_factory=list)
     """The first rejected lines."""
@@ -46,24 +47,26 @@ class Imported:
     """Number of imported lines by target, device key and toolchain."""
 
 
-def take(database: Database, origin: RecordOrigin, path: Path, read: ReadRecords) -> Imported:
+def take(database: Database, origin: RecordOrigin, path: Path, read: ReadRecords, *, owner: str) -> Imported:
     """Store the records of a file; importing it again changes nothing. Raises as ``read``."""
     report, now = Imported(), datetime.now(UTC)
-    read(path, origin.tuner, lambda batch: _store(database, origin, batch, report, now))
+    read(path, origin.tuner, lambda batch: _store(database, origin, batch, report, owner=owner, now=now))
     return report
 
 
-def _store(database: Database, origin: RecordOrigin, batch: Batch, report: Imported, now: datetime) -> None:
-    found: list[Record] = []
+def _store(
+    database: Database, origin: RecordOrigin, batch: Batch, report: Imported, *, owner: str, now: datetime
+) -> None:
+    found: list[ImportedRecord] = []
     refused = list(batch.refused)
     for number, line in batch.records:
         try:
-            found.append(importing.record(line, origin, number=number - 1, now=now))
+            found.append(importing.record(line, origin, owner=owner, now=now))
         except Refused as error:
             refused.append((number, str(error)))
     with database.transaction() as session:
         workloads.add_missing(session, batch.definitions, tuner=Tuner.METASCHEDULE)
-        added = records.add_unknown(session, found)
+        added = imports.add_unknown(session, found)
     report.imported += added
     report.known_already += len(found) - added
     report.places.update((one.key.target, one.key.device_key, one.key.toolchain) for one in found)

@@ -1,4 +1,4 @@
-"""Routes of records: queries, import and export in native formats."""
+"""Routes of records: queries, import, export in native formats, and removal of imported records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Annotated, Literal
 import anyio
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from api import problems
 from api import schemas as shared
@@ -22,12 +22,14 @@ from api.paging import LimitParam, PageTokenParam
 from api.records import origins, record_files
 from api.services import Services, ServicesDep
 from domain import errors
-from domain import records as domain_records
 from domain.jobs import Tuner
+from domain.records import ImportedRecord, ImportState, Provenance
 from domain.targets import NATIVE
-from storage import idempotency, owners, record_pages
-from storage.record_pages import RecordFilter
-from tuner.native.importing import IMPORTED, RecordOrigin
+from domain.tokens import Principal
+from storage import idempotency, imports, owners, record_pages
+from storage.record_filters import RecordFilter
+from storage.record_pages import AnyRecord
+from tuner.native.importing import RecordOrigin
 
 router = APIRouter(prefix="/v1/records", tags=["records"])
 
@@ -56,19 +58,26 @@ class Record(BaseModel):
     toolchain: str
     tuner: str
     schedule: str = Field(description="The native line.")
-    latencies: list[float] = Field(description="Seconds, one per repeat; empty when the trial failed.")
+    provenance: Provenance
+    worker: str | None = Field(description="The worker that measured it; null for an imported record.")
+    owner: str | None = Field(description="Who imported it; null for a measured record.")
+    id: str | None = Field(description="Of an imported record, to invalidate or delete it.")
+    state: ImportState | None = Field(description="What became of an imported record.")
+    latencies: list[float] = Field(
+        description="Seconds, one per repeat; empty when the trial failed. Those of imported records are only claimed."
+    )
     latency: float | None = Field(description="Mean of the latencies, used for ranking.")
     error: str | None
-    error_message: str | None
-    trial_number: int
+    error_message: str | None = Field(description="Of an imported record: why it failed here or was rejected.")
+    trial_number: int | None = Field(description="Null for an imported record.")
     job: str | None = Field(
-        description="The job that measured it; null if it has another owner; 'imported:…' for imported records."
+        description="The job that measured it, or tried it if it was imported; null if it has another owner."
     )
     finished_at: datetime
 
 
 class RecordPage(BaseModel):
-    records: list[Record] = Field(description="In the order of storage.")
+    records: list[Record] = Field(description="In the order of storage, measured ones first.")
     next_page_token: str | None = Field(description="Null on the last page.")
 
 
@@ -88,11 +97,33 @@ class Place(BaseModel):
 class Imported(BaseModel):
     imported: int
     known_already: int = Field(
-        description="Schedules already stored for the same workload, target, device and toolchain."
+        description="Schedules that the caller has imported already, or that were measured, for the same workload, "
+        "target, device and toolchain."
     )
     refused_count: int
     refused: list[Refusal] = Field(description="The first 100.")
     places: list[Place] = Field(description="Tuner, target, device and toolchain of the imported records.")
+
+
+class Changed(BaseModel):
+    records: int = Field(description="Number of imported records that were changed.")
+
+
+class ImportsQuery(BaseModel):
+    """Filters of imported records; all that are set must match, and at least one must be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: list[Annotated[str, StringConstraints(pattern=r"^i-[0-9]{1,18}$")]] = Field(
+        default=[], max_length=200, description="Ids of records."
+    )
+    tuner: str | None = Field(default=None, max_length=100, description="autotvm, ansor or metaschedule.")
+    target: str | None = Field(default=None, max_length=1000, description="As for the list of records.")
+    device: str | None = Field(default=None, max_length=1000)
+    toolchain: str | None = Field(default=None, max_length=1000)
+    workload: str | None = Field(default=None, max_length=100_000, description="Exact workload key.")
+    state: ImportState | None = Field(default=None, description="What became of them.")
+    owner: str | None = Field(default=None, max_length=100, description="For admins: whose; by default everybody's.")
 
 
 @router.get(
@@ -121,13 +152,21 @@ def listing(
     workload: _Key = None,
     job: _Text = None,
     valid_only: Annotated[bool, Query(description="Omit failed trials.")] = False,
+    provenance: Annotated[
+        Provenance | None,
+        Query(description="By default both, but with format=native only measured records."),
+    ] = None,
+    owner: Annotated[str | None, Query(max_length=100, description="Who imported them.")] = None,
+    state: Annotated[ImportState | None, Query(description="What became of imported records.")] = None,
     format: Literal["json", "native"] = "json",  # noqa: A002 - the parameter's name in the API
     limit: LimitParam = 50,
     page_token: PageTokenParam = None,
 ) -> RecordPage | StreamingResponse:
-    """List the records that match all filters, including failed trials."""
+    """List the records that match all filters, including failed trials. Imported ones are the caller's own."""
     chosen = origins.tuner(tuner) if tuner is not None else None
-    if job is not None and not job.startswith(IMPORTED):
+    if owner is not None or state is not None:
+        provenance = Provenance.IMPORTED
+    if job is not None:
         with services.database.reading() as session:
             owners.job(session, job, principal)
     wanted = RecordFilter(
@@ -138,12 +177,15 @@ def listing(
         tuner=chosen,
         job_id=job,
         valid_only=valid_only,
+        provenance=provenance or (Provenance.MEASURED if format == "native" else None),
+        owner=owners.whose(principal, owner),
+        state=state,
     )
     if format == "native":
         return _native(services, chosen, wanted)
     with services.database.reading() as session:
         found, following = record_pages.page(session, wanted, limit=limit, page_token=page_token)
-        own = owners.jobs_of(session, {record.job_id for record in found}, principal)
+        own = owners.jobs_of(session, {record.job_id for record in found if record.job_id}, principal)
     return RecordPage(records=[_view(record, own) for record in found], next_page_token=following)
 
 
@@ -152,7 +194,8 @@ def _native(services: Services, chosen: Tuner | None, wanted: RecordFilter) -> S
         raise errors.InvalidRequest("format=native needs a tuner", hint="Set the tuner, for example tuner=autotvm.")
     packed = chosen is Tuner.METASCHEDULE
     write = record_files.database_tar if packed else record_files.lines
-    name = f"{chosen.value}.{'tar' if packed else 'json'}"
+    imported = "-imported" if wanted.provenance is Provenance.IMPORTED else ""
+    name = f"{chosen.value}{imported}.{'tar' if packed else 'json'}"
     return StreamingResponse(
         write(services.database, wanted),
         media_type=ARCHIVE if packed else LINES,
@@ -186,7 +229,7 @@ async def take(
     toolchain: _Text = None,
     idempotency_key: KeyHeader = None,
 ) -> Imported:
-    """Store native records; repeating the request changes nothing.
+    """Store native records as candidates that the caller's jobs measure first; repeating the request changes nothing.
 
     Device and toolchain default to those of the only live worker. A line of another target, thread count or TVM version
     than given, or implied, is rejected.
@@ -200,11 +243,45 @@ async def take(
         with tempfile.NamedTemporaryFile(prefix="tunesmith-records-") as file:
             content = (tuner, target, threads, device, toolchain, await _receive(request.stream(), file, limiter))
             repeated = idempotency.IdempotentRequest.of(idempotency_key, principal.owner, "import", *content)
-            return await anyio.to_thread.run_sync(_store, services, origin, file, repeated, limiter=limiter)
+            return await anyio.to_thread.run_sync(
+                _store, services, principal.owner, origin, file, repeated, limiter=limiter
+            )
+
+
+@router.delete("", operation_id="delete_imported_records", responses=problems.responses(403))
+def remove(services: ServicesDep, principal: Submitter, wanted: Annotated[ImportsQuery, Query()]) -> Changed:
+    """Delete imported records of the caller. Schedules that a worker has measured keep their measured records."""
+    with services.database.transaction() as session:
+        return Changed(records=imports.remove(session, _imports(services, principal, wanted)))
+
+
+@router.post(":invalidate", operation_id="invalidate_imported_records", responses=problems.responses(403))
+def invalidate(services: ServicesDep, principal: Submitter, wanted: Annotated[ImportsQuery, Query()]) -> Changed:
+    """Withdraw untried imported records of the caller: no job tries them, and importing them again changes nothing."""
+    with services.database.transaction() as session:
+        return Changed(records=imports.invalidate(session, _imports(services, principal, wanted)))
+
+
+def _imports(services: Services, principal: Principal, wanted: ImportsQuery) -> RecordFilter:
+    """Raises InvalidRequest without a filter, MissingScope for another owner's records, and UnknownTuner."""
+    if not any(wanted.model_dump().values()):
+        raise errors.InvalidRequest("no filter is set", hint="Name the records: by id, tuner, target, state and so on.")
+    return RecordFilter(
+        workload_key=wanted.workload,
+        target=origins.native(services) if wanted.target == NATIVE else wanted.target,
+        device_key=wanted.device,
+        toolchain=wanted.toolchain,
+        tuner=origins.tuner(wanted.tuner) if wanted.tuner is not None else None,
+        provenance=Provenance.IMPORTED,
+        owner=owners.whose(principal, wanted.owner),
+        state=wanted.state,
+        ids=tuple(int(each.removeprefix("i-")) for each in wanted.id),
+    )
 
 
 def _store(
     services: Services,
+    owner: str,
     origin: Callable[[], RecordOrigin],
     file: IO[bytes],
     repeated: idempotency.IdempotentRequest | None,
@@ -214,7 +291,8 @@ def _store(
         return known
     measured = origin()
     file.flush()
-    report = _imported(record_files.take(services.database, measured, Path(file.name), services.read_records))
+    taken = record_files.take(services.database, measured, Path(file.name), services.read_records, owner=owner)
+    report = _imported(taken)
     if repeated:
         with services.database.transaction() as session:
             repeated.remember(session, report.model_dump_json(), now=datetime.now(UTC))
@@ -250,6 +328,30 @@ def _imported(report: record_files.Imported) -> Imported:
     return shared.fill(Imported, report, places=places)
 
 
-def _view(record: domain_records.Record, own: Collection[str]) -> Record:
-    is_told = record.job_id in own or record.job_id.startswith(IMPORTED)
-    return shared.fill(Record, record.key, record, latency=record.latency, job=record.job_id if is_told else None)
+def _view(record: AnyRecord, own: Collection[str]) -> Record:
+    job = record.job_id if record.job_id in own else None
+    if isinstance(record, ImportedRecord):
+        return shared.fill(
+            Record,
+            record.key,
+            record,
+            provenance=Provenance.IMPORTED,
+            worker=None,
+            id=f"i-{record.id}",
+            latency=record.latency,
+            error_message=record.message,
+            trial_number=None,
+            job=job,
+        )
+    return shared.fill(
+        Record,
+        record.key,
+        record,
+        provenance=Provenance.MEASURED,
+        worker=record.worker_id,
+        owner=None,
+        id=None,
+        state=None,
+        latency=record.latency,
+        job=job,
+    )

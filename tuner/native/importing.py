@@ -1,21 +1,15 @@
-"""Import of native record lines as records of the machine and toolchain that measured them."""
+"""Import of native record lines as records of the machine and toolchain that the caller says measured them."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
 from domain.jobs import Tuner
-from domain.records import Record, RecordKey
+from domain.records import ImportedRecord, RecordKey
 from domain.targets import Device, Target, Toolchain
 from tuner.native import targets
 from tuner.native.lines import NativeRecord, Refused, expect
-
-IMPORTED = "imported:"
-"""Prefix of the job identifier in imported records."""
-WORKER = "import"
-"""Worker identifier in imported records."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,31 +27,23 @@ class RecordOrigin:
     """Thread count for lines without one; others must agree with it."""
 
 
-def record(found: NativeRecord, origin: RecordOrigin, *, number: int, now: datetime) -> Record:
-    """Return the record to store for one line; ``number`` counts from 0. Raises Refused.
+def record(found: NativeRecord, origin: RecordOrigin, *, owner: str, now: datetime) -> ImportedRecord:
+    """Return the record to store for one line. Raises Refused.
 
     A line is imported under its own identity or rejected: a measurement for one target, thread count or TVM version
     never becomes a record of another.
     """
-    key = _key(found, origin)
-    return Record(
-        key=key,
+    return ImportedRecord(
+        key=_key(found, origin),
         tuner=origin.tuner.value,
         schedule=found.schedule,
         schedule_digest=found.schedule_digest,
         latencies=found.latencies,
         error=found.error,
-        trial_number=number,
-        job_id=job_of(key),
-        worker_id=WORKER,
         finished_at=found.finished_at or now,
+        owner=owner,
+        imported_at=now,
     )
-
-
-def job_of(key: RecordKey) -> str:
-    """Return the job identifier of imported records, which depends only on the lines' identity."""
-    identity = "\n".join([key.target, key.device_key, key.toolchain])
-    return f"{IMPORTED}{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
 
 
 def _key(found: NativeRecord, origin: RecordOrigin) -> RecordKey:

@@ -1,4 +1,4 @@
-"""Stage ``compile``: make the builds that may be published, each with the best records in the store."""
+"""Stage ``compile``: make the builds that may be published, each with the best measured records in the store."""
 
 from __future__ import annotations
 
@@ -50,6 +50,19 @@ def candidate_records(context: JobContext, build: Build) -> list[Record]:
     return [record for key in keys for record in found.get(key, ())]
 
 
+def _candidate_lines(context: JobContext, build: Build) -> list[str]:
+    """Native lines to build with. A job that measures nothing uses its owner's imports where nothing is measured."""
+    measured = candidate_records(context, build)
+    lines = [record.schedule for record in measured]
+    if context.measures or build.tuner is None:
+        return lines
+    view, known = builds.view(context, build), {record.key.workload_key for record in measured}
+    keys = [task.workload_key for task in reuse.known(view) or () if task.workload_key not in known]
+    with context.database.reading() as session:
+        found = reuse.imported(session, view, keys, tuner=build.tuner, most=CANDIDATES)
+    return lines + [record.schedule for key in keys for record in found.get(key, ())]
+
+
 def _plan(context: JobContext) -> list[Build]:
     """Builds of every strategy with records, and of the rewritten network, the most promising first."""
     searched = {strategy.name: strategy for strategy in context.results.tune.strategies}
@@ -91,7 +104,7 @@ def _build_of(context: JobContext, strategy: Strategy, searched: SearchedStrateg
         trials=searched.trials if searched else 0,
         seconds_tuned=searched.seconds if searched else 0.0,
     )
-    return build, [record.schedule for record in candidate_records(context, build)]
+    return build, _candidate_lines(context, build)
 
 
 def _without_records(context: JobContext) -> list[Build]:
@@ -163,7 +176,7 @@ class _Builder:
 
     def _make_both(self, build: Build) -> None:
         """Build with records chosen for the whole graph, and for each operator alone if that differs."""
-        lines = [record.schedule for record in candidate_records(self._context, build)]
+        lines = _candidate_lines(self._context, build)
         if not self._make(build, lines) or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
             return
         alone = replace(build, name=f"{build.name}, operators alone", graph_layout="none")

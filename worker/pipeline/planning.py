@@ -193,7 +193,8 @@ def _is_covered(led: JobContext) -> bool:
 
 
 def _most_records(context: JobContext) -> _Selection:
-    """Select the tuner with records for most of its tasks, for a job that measures nothing."""
+    """Select the tuner with records for most of its tasks, measured ones or the owner's imports, for a job that
+    measures nothing."""
     found: dict[Tuner, int] = {}
     for tuner in placing.usable(context):
         led = placing.lead(context, tuner)
@@ -203,7 +204,8 @@ def _most_records(context: JobContext) -> _Selection:
             recovery.tolerate(context, error)
             continue
         with context.database.reading() as session:
-            found[tuner] = len(records.best_of_many(session, keys, **reuse.record_identity(led)))
+            measured = records.best_of_many(session, keys, **reuse.record_identity(led))
+            found[tuner] = len(measured.keys() | reuse.imported(session, led, keys, tuner=tuner, most=1).keys())
     best = max(found, key=lambda tuner: found[tuner], default=context.tuner)
     sentences = [f"{tuner} has records for {count} tasks." for tuner, count in found.items()]
     return _Selection(strategies=[Strategy(tuner=best)], choice=sentences if len(placing.usable(context)) > 1 else [])

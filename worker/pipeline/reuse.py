@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 
 from domain.digests import FileDigest
 from domain.jobs import Tuner
-from domain.records import Record, RecordKey, RecordPlace
+from domain.records import ImportedRecord, Record, RecordKey, RecordPlace
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
-from storage import jobs, records, tuning_tasks, workloads
+from storage import imports, jobs, records, tuning_tasks, workloads
 from storage.tables import digest_of
 from tuner.search import planning, precisions
 from worker import clock
@@ -71,6 +71,15 @@ def trials_beside(session: Session, context: JobContext, keys: Collection[str]) 
 def elsewhere(session: Session, context: JobContext, keys: Sequence[str]) -> dict[str, str]:
     """Workloads that another job is searching now, with that job's id."""
     return tuning_tasks.tuned_elsewhere(session, context.job.id, keys, **record_identity(context), now=clock.now())
+
+
+def imported(
+    session: Session, context: JobContext, keys: Sequence[str], *, tuner: Tuner, most: int
+) -> dict[str, list[ImportedRecord]]:
+    """Return at most ``most`` untried records of each workload that the job's owner imported, as their claims order
+    them."""
+    place = record_identity(context)
+    return imports.candidates(session, keys, owner=context.job.owner, tuner=str(tuner), most=most, **place)
 
 
 def write(context: JobContext, task: ExtractedTask) -> str | None:

@@ -40,7 +40,7 @@ class Engines(InstalledEngines):
 
 
 def _leaving_work_out(other: Record) -> Record:
-    """Of 16 products of the network's dense layer a tile of 3 adds up 15; somebody's log says that it is very fast."""
+    """Of 16 products of the network's dense layer a tile of 3 adds up 15; its record says that it is very fast."""
     line = json.loads(other.schedule)
     line["input"] = [line["input"][0], *DENSE, {}]
     line["config"]["entity"] = [["tile_y", "sp", [-1, 1]], ["tile_x", "sp", [-1, 1]], ["tile_k", "sp", [-1, 3]]]
@@ -49,7 +49,7 @@ def _leaving_work_out(other: Record) -> Record:
     return replace(
         other,
         key=replace(other.key, workload_key=read.workload_key),
-        job_id="imported:a",
+        job_id="j-elsewhere",
         schedule=read.schedule,
         schedule_digest=read.schedule_digest,
         latencies=read.latencies,
@@ -68,7 +68,7 @@ def test_a_poisoned_record_is_found_and_costs_no_other_gain(bench: Bench) -> Non
 
     def poison() -> None:
         own = [record for record in _of_job(bench, job_id) if record.latencies]
-        if own and not _of_job(bench, "imported:a"):
+        if own and not _of_job(bench, "j-elsewhere"):
             with bench.database.transaction() as session:
                 records.add(session, [_leaving_work_out(own[0])])
 
@@ -81,6 +81,6 @@ def test_a_poisoned_record_is_found_and_costs_no_other_gain(bench: Bench) -> Non
         artifact = artifacts.of_job(session, job_id)
     assert artifact is not None
     assert artifact.report.verifications[Variant.TUNED].passed
-    (stored,) = _of_job(bench, "imported:a")
+    (stored,) = _of_job(bench, "j-elsewhere")
     assert (stored.error, stored.latencies) == (TrialError.WRONG_RESULT, ())
     assert autotvm.read(stored.schedule).error is TrialError.WRONG_RESULT

@@ -10,7 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from domain.targets import Device, Target
+from domain.tokens import Scope
 from storage import workloads
+from tests.support.api import callers
 from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import DEVICE, ScriptedWorker
 from tests.support.hostile.tars import hostile
@@ -67,9 +69,11 @@ def test_lines_come_back_as_tvm_wrote_them(client: TestClient, tuner: str, lines
     assert report["places"] == [{**SKYLAKE, "toolchain": TOOLCHAINS["relay"].identity, "records": len(lines)}]
     again = send(client, lines, tuner)
     assert (again["imported"], again["known_already"]) == (0, len(lines))
-    answer = client.get("/v1/records", params={"tuner": tuner, "format": "native"})
+    answer = client.get("/v1/records", params={"tuner": tuner, "format": "native", "provenance": "imported"})
     assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{tuner}-imported.json"'
     assert answer.text == "\n".join(lines) + "\n"
+    assert client.get("/v1/records", params={"tuner": tuner, "format": "native"}).text == "", "none was measured"
 
 
 @pytest.mark.usefixtures("worker")
@@ -78,7 +82,7 @@ def test_metaschedule_databases_come_back_as_tvm_wrote_them(client: TestClient, 
     assert (report["imported"], report["refused_count"]) == (3, 0)
     with service.database.reading() as session:
         assert workloads.definitions(session, [KEY]) == {KEY: WORKLOADS[0]}
-    answer = client.get("/v1/records?tuner=metaschedule&format=native")
+    answer = client.get("/v1/records?tuner=metaschedule&format=native&provenance=imported")
     assert answer.headers["content-type"] == "application/x-tar"
     assert unpacked(answer.content) == {metaschedule.WORKLOADS_FILE: WORKLOADS, metaschedule.RECORDS_FILE: RECORDS}
     assert send(client, answer.content, "metaschedule")["known_already"] == 3
@@ -176,7 +180,7 @@ def test_an_import_is_larger_than_other_requests(client: TestClient) -> None:
         lines.append(json.dumps(line))
     assert len("\n".join(lines)) > 1024 * 1024
     assert send(client, lines)["imported"] == 3000
-    answer = client.get("/v1/records", params={"tuner": "autotvm", "format": "native"})
+    answer = client.get("/v1/records", params={"tuner": "autotvm", "format": "native", "provenance": "imported"})
     assert answer.text.splitlines() == lines
 
 
@@ -197,11 +201,75 @@ def test_records_are_listed_by_filters_and_pages(client: TestClient) -> None:
         ({"target": SKYLAKE["target"]}, 7),
         ({"target": "llvm -mcpu=skylake-avx512"}, 7),
         ({"target": "llvm -mcpu=skylake-avx512 -num-cores=1"}, 0),
-        ({"workload": record["workload_key"], "job": record["job"]}, 4),
+        ({"workload": record["workload_key"]}, 4),
+        ({"provenance": "imported"}, 7),
+        ({"provenance": "measured"}, 0),
+        ({"state": "untried"}, 7),
+        ({"state": "failed"}, 0),
         ({"device": DEVICE.key, "toolchain": record["toolchain"]}, 7),
         ({"toolchain": "another"}, 0),
     ):
         assert len(client.get("/v1/records", params=params).json()["records"]) == count, params
+
+
+def test_a_record_says_where_it_comes_from(client: TestClient, service: Service, worker: ScriptedWorker) -> None:
+    job = client.post("/v1/jobs", json={"model": upload(client), "input_shapes": {"x": [1, 3, 8, 8]}}).json()["id"]
+    worker.run(job)
+    send(client, AUTOTVM[:1])
+    *measured, imported = client.get("/v1/records").json()["records"]
+    assert {(each["provenance"], each["worker"], each["job"]) for each in measured} == {
+        ("measured", measured[0]["worker"], job)
+    }
+    assert measured[0]["worker"]
+    assert {(each["owner"], each["id"], each["state"]) for each in measured} == {(None, None, None)}
+    assert (imported["provenance"], imported["owner"], imported["state"]) == ("imported", "local", "untried")
+    assert (imported["worker"], imported["job"], imported["trial_number"]) == (None, None, None)
+
+
+def upload(client: TestClient) -> str:
+    return str(client.put("/v1/models?name=m", content=b"dynamic model").json()["id"])
+
+
+@pytest.mark.usefixtures("worker")
+def test_imports_belong_to_who_brought_them(service: Service) -> None:
+    ann, bob = callers.headers(service, owner="ann"), callers.headers(service, owner="bob")
+    reader = callers.headers(service, owner="ann", scopes={Scope.READ})
+    with TestClient(service.app) as client:
+        body = "\n".join(AUTOTVM).encode()
+        for headers in (ann, bob):
+            answer = client.post("/v1/records?tuner=autotvm", content=body, headers=headers).json()
+            assert (answer["imported"], answer["known_already"]) == (4, 0), "each owner has an own copy"
+        first = client.get("/v1/records?provenance=imported", headers=ann).json()["records"][0]
+        assert {each["owner"] for each in client.get("/v1/records", headers=ann).json()["records"]} == {"ann"}
+        for method, path in (("DELETE", "/v1/records"), ("POST", "/v1/records:invalidate")):
+            answer = client.request(method, path, params={"id": first["id"]}, headers=bob)
+            assert (answer.status_code, answer.json()) == (200, {"records": 0})
+            assert problem(client.request(method, path, params={"owner": "ann"}, headers=bob)) == (403, "missing_scope")
+            assert problem(client.request(method, path, params={"id": first["id"]}, headers=reader))[0] == 403
+            assert problem(client.request(method, path, headers=ann)) == (400, "invalid_request")
+        assert problem(client.get("/v1/records?owner=ann", headers=bob)) == (403, "missing_scope")
+        assert len(client.get("/v1/records?state=untried", headers=ann).json()["records"]) == 4
+        assert client.post("/v1/records:invalidate", params={"id": first["id"]}, headers=ann).json() == {"records": 1}
+        assert client.get("/v1/records?state=invalidated", headers=ann).json()["records"][0]["id"] == first["id"]
+        answer = client.post("/v1/records?tuner=autotvm", content=body, headers=ann).json()
+        assert (answer["imported"], answer["known_already"]) == (0, 4)
+        assert client.delete("/v1/records?tuner=autotvm", headers=ann).json() == {"records": 4}
+        assert len(client.get("/v1/records", headers=bob).json()["records"]) == 4
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_admin_lists_and_removes_anybody_s_imports(client: TestClient, service: Service) -> None:
+    for owner in ("ann", "bob"):
+        client.post(
+            "/v1/records?tuner=autotvm",
+            content="\n".join(AUTOTVM).encode(),
+            headers=callers.headers(service, owner=owner),
+        )
+    assert len(client.get("/v1/records").json()["records"]) == 8
+    assert len(client.get("/v1/records?owner=bob").json()["records"]) == 4
+    assert client.post("/v1/records:invalidate?owner=bob&tuner=autotvm").json() == {"records": 4}
+    assert client.delete("/v1/records?owner=ann").json() == {"records": 4}
+    assert client.delete("/v1/records?target=native&tuner=autotvm").status_code == 200
 
 
 def test_an_empty_export_is_an_empty_file(client: TestClient) -> None:
@@ -213,7 +281,6 @@ def test_an_empty_export_is_an_empty_file(client: TestClient) -> None:
 def test_what_can_match_nothing_is_told(client: TestClient) -> None:
     assert problem(client.get("/v1/records?job=j-none")) == (404, "job_not_found")
     assert problem(client.get("/v1/records?tuner=ansor&format=native&job=j-none")) == (404, "job_not_found")
-    assert client.get("/v1/records?job=imported:none").json()["records"] == []
 
 
 def test_native_is_the_target_of_the_living_workers(client: TestClient, worker: ScriptedWorker) -> None:

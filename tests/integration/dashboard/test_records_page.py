@@ -26,7 +26,7 @@ def test_coverage_is_told_by_place(looking: TestClient, varied: tuple[Service, V
         trials = counts.newest_record(session)
     page = looking.get("/records").text
     here, there = rows(page)[:2]
-    assert f"{trials} trials on record" in page
+    assert f"{trials} trials measured by workers" in page
     assert here.startswith("AMD EPYC 7R13, 2 threads llvm -mcpu=znver3 -num-cores=2 autotvm relay, TVM 0.19.0")
     assert there.startswith("NVIDIA H200 cuda -arch=sm_90 -num-cores=1 metaschedule relax, TVM 0.27.0")
     assert " 30 90 33 % " in there
@@ -56,6 +56,13 @@ def test_records_are_everybodys_and_jobs_are_not(varied: tuple[Service, Various]
     page = visitor(varied[0], "ada").get("/records").text
     assert "metaschedule" in page
     assert jobs_in(page) == set()
+
+
+def test_imports_are_told_apart_to_their_owner(looking: TestClient, varied: tuple[Service, Various]) -> None:
+    (row,) = [row for row in rows(looking.get("/records").text) if "Export imported records" in row]
+    assert "NVIDIA H200" in row
+    assert " local 5 0 0 0 2 " in row
+    assert "Export imported records" not in visitor(varied[0], "ada").get("/records").text
 
 
 def test_the_store_is_counted_once_for_a_while(service: Service) -> None:
@@ -88,7 +95,7 @@ def test_a_store_that_is_being_counted_is_waited_for_in_the_browser(client: Test
     assert 'hx-get="/records?text=den&amp;page=1"' in page
     go_on.set()
     assert overview.get(service.database, patience=60) is not None
-    assert "1 trial on record, 0 failed" in client.get("/records").text
+    assert "1 trial measured by workers, 0 failed" in client.get("/records").text
 
 
 def test_a_count_that_fails_is_made_again(service: Service, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from tunesmith.cli.main import main
 from tunesmith.client import Client
 from tunesmith.record_files import METASCHEDULE_FILES
 
+EXPORT = ["records", "export", "--tuner", "metaschedule", "--provenance", "imported"]
 TARGET = "llvm -mcpu=skylake-avx512 -num-cores=2"
 
 
@@ -36,20 +37,21 @@ def test_a_log_goes_in_and_comes_out(
     log, out = LINES / f"{tuner}.jsonl", tmp_path / "out.json"
     report = parsed(capsys, "records", "import", log, "--tuner", tuner, "--target", TARGET)
     assert (report["imported"], report["refused"]) == (count, [])
-    exported = parsed(capsys, "records", "export", "--tuner", tuner, "--target", TARGET, "-o", out)
-    assert exported == {"path": str(out), "tuner": tuner, "bytes": out.stat().st_size}
+    wanted = ["--tuner", tuner, "--target", TARGET, "--provenance", "imported", "-o", out]
+    exported = parsed(capsys, "records", "export", *wanted)
+    assert exported == {"path": str(out), "tuner": tuner, "provenance": "imported", "bytes": out.stat().st_size}
     assert out.read_text().split("\n") == [line for line in log.read_text().split("\n") if line] + [""]
 
 
 def test_a_database_goes_in_and_comes_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert parsed(capsys, "records", "import", LINES, "--tuner", "metaschedule")["imported"] == 3
     for name in ("folder", "again/deeper"):
-        parsed(capsys, "records", "export", "--tuner", "metaschedule", "-o", tmp_path / name)
+        parsed(capsys, *EXPORT, "-o", tmp_path / name)
         for file in METASCHEDULE_FILES:
             assert (tmp_path / name / file).read_text().split() == (LINES / file).read_text().split()
         assert len(list((tmp_path / name).iterdir())) == 2
     packed = tmp_path / "records.tar"
-    parsed(capsys, "records", "export", "--tuner", "metaschedule", "-o", packed)
+    parsed(capsys, *EXPORT, "-o", packed)
     with tarfile.open(packed) as archive:
         assert archive.getnames() == list(METASCHEDULE_FILES)
     assert parsed(capsys, "records", "import", packed, "--tuner", "metaschedule")["known_already"] == len(RECORDS)
@@ -64,6 +66,23 @@ def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_p
     assert "rejected line 5: not JSON" in captured.err
     assert "… and 2 more; see --json" in captured.err
     assert f"4 for {TARGET}" in captured.err
+
+
+def test_imported_records_are_listed_withdrawn_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    parsed(capsys, "records", "import", LINES / "autotvm.jsonl", "--tuner", "autotvm")
+    assert main(["records", "list", "--provenance", "imported"]) == 0
+    header, first, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[:4] == ["ID", "PROVENANCE", "STATE", "LATENCY"]
+    assert "imported by local  untried  1.111 ms claimed" in first
+    identifier = first.split()[0]
+    assert parsed(capsys, "records", "invalidate", identifier) == {"records": 1}
+    assert [each["id"] for each in parsed(capsys, "records", "list", "--state", "invalidated")] == [identifier]
+    assert main(["records", "delete", "--tuner", "autotvm", "--target", TARGET]) == 0
+    assert capsys.readouterr().out == "4 deleted\n"
+    assert main(["records", "list"]) == 0
+    assert capsys.readouterr().err == "no records\n"
+    assert main(["records", "delete"]) == 5
+    assert "error[invalid_request]: no filter is set" in capsys.readouterr().err
 
 
 def test_an_export_of_nothing_fails_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -104,7 +123,16 @@ def test_the_client_reads_writes_and_lists(client: Client, tmp_path: Path) -> No
     assert client.import_records(LINES / "ansor.jsonl", "ansor")["imported"] == 3
     assert [record["error"] for record in client.records("ansor")] == [None, None, "run_error"]
     assert len(list(client.records(valid_only=True, target=TARGET))) == 2
-    out = client.export_records(tmp_path / "ansor.json", "ansor", valid_only=True)
+    out = client.export_records(tmp_path / "ansor.json", "ansor", valid_only=True, provenance="imported")
     assert len(out.read_text().splitlines()) == 2
+    assert {(record["provenance"], record["owner"], record["state"]) for record in client.records()} == {
+        ("imported", "local", "untried")
+    }
+    first, *others = client.records()
+    assert client.invalidate_records(id=[first["id"]]) == 1
+    assert [record["id"] for record in client.records(state="invalidated")] == [first["id"]]
+    assert client.delete_records(tuner="ansor") == 1 + len(others)
+    with pytest.raises(errors.RequestRejected, match="no filter is set"):
+        client.delete_records()
     with pytest.raises(errors.RequestRejected):
         client.import_records(LINES / "ansor.jsonl", "metaschedule")

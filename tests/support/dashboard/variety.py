@@ -11,10 +11,11 @@ from sqlalchemy import update
 from domain import ids
 from domain.artifacts import Artifact, Report, Timing, Variant
 from domain.jobs import Precision, Tuner
-from domain.records import Record, RecordKey, TrialError
+from domain.records import ImportedRecord, Record, RecordKey, TrialError
 from domain.targets import Device, Target
 from domain.workers import Worker
-from storage import artifacts, records, workers
+from storage import artifacts, imports, records, workers
+from storage.record_filters import RecordFilter
 from storage.tables import ArtifactRow, digest_of
 from tests.support.api.factories import Service
 from tests.support.dashboard.networks import CLASSIFIER, RESNET
@@ -121,7 +122,7 @@ def _fleet(service: Service) -> None:
 
 
 def _records(service: Service) -> None:
-    """Of imported workloads, whose keys alone say what they are, on a GPU."""
+    """Of workloads whose keys alone say what they are, on a GPU, and imported ones."""
     found = [
         Record(
             key=RecordKey(
@@ -136,12 +137,28 @@ def _records(service: Service) -> None:
             latencies=() if trial == 0 else (1e-6 * (number + trial),),
             error=TrialError.BUILD_ERROR if trial == 0 else None,
             trial_number=trial,
-            job_id="imported:1",
+            job_id="j-elsewhere",
             worker_id="elsewhere",
             finished_at=datetime.now(UTC),
         )
         for number in range(30)
         for trial in range(3)
     ]
+    claimed = [
+        ImportedRecord(
+            key=each.key,
+            tuner=each.tuner,
+            schedule=f"{each.schedule} ",
+            schedule_digest=digest_of(f"imported {each.schedule}"),
+            latencies=(1e-12,),
+            error=None,
+            finished_at=each.finished_at,
+            owner="local",
+            imported_at=each.finished_at,
+        )
+        for each in found[:7]
+    ]
     with service.database.transaction() as session:
         records.add(session, found)
+        imports.add_unknown(session, claimed)
+        imports.invalidate(session, RecordFilter(ids=(1, 2)))

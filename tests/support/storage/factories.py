@@ -11,7 +11,7 @@ from domain import ids
 from domain.artifacts import Artifact, OutputError, Report, Timing, Variant, Verification
 from domain.jobs import Budget, Job, JobRequest, Placement
 from domain.models import Model, ModelFacts, TensorSpec
-from domain.records import Record, RecordKey, TrialError
+from domain.records import ImportedRecord, Record, RecordKey, TrialError
 from domain.shared_rounds import Offer
 from domain.targets import Device, Target, Toolchain
 from domain.tuning_tasks import ExtractedTask, TuningTask
@@ -77,6 +77,28 @@ def record(
         worker_id="host:1:2",
         finished_at=NOW,
         calibration=calibration,
+    )
+
+
+def imported(
+    workload: str = "dense",
+    *latencies: float,
+    schedule: str = "{}",
+    owner: str = "local",
+    error: TrialError | None = None,
+    tuner: str = "autotvm",
+    **changes: str,
+) -> ImportedRecord:
+    return ImportedRecord(
+        key=key(workload, **changes),
+        tuner=tuner,
+        schedule=schedule,
+        schedule_digest=digest_of(schedule),
+        latencies=latencies,
+        error=error,
+        finished_at=NOW,
+        owner=owner,
+        imported_at=NOW,
     )
 
 

@@ -19,6 +19,7 @@ from domain.tuning_tasks import Effort
 from storage import (
     artifacts,
     idempotency,
+    imports,
     job_logs,
     jobs,
     periodic_tasks,
@@ -33,7 +34,7 @@ from storage.blobs import ownership
 from storage.database import Database, migrate
 from storage.tables import BrowserSessionRow, ModelOwnerRow, ModelRow, TokenRow, WebhookDeliveryRow, WebhookRow
 from tests.support import stage_results
-from tests.support.storage.factories import NOW, PLACEMENT, add_job, artifact, offer, record, task, worker
+from tests.support.storage.factories import NOW, PLACEMENT, add_job, artifact, imported, offer, record, task, worker
 
 SAVED = Path(__file__).parent / "saved"
 
@@ -54,6 +55,7 @@ def fill(session: Session) -> None:
     workers.quarantine(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
+    imports.add_unknown(session, [imported("dense", 1e-12, schedule="c", owner="team")])
     job_logs.keep(session, job_id, job.lease.attempt, job_logs.Tail(start=7, content=b"building\n\xff\n"))
     published = artifacts.add(session, artifact(job_id))
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)

@@ -48,6 +48,12 @@ class Script:
     """Of tasks."""
     failing: frozenset[str] = frozenset()
     """Workloads of which every trial fails."""
+    failing_schedules: frozenset[int] = frozenset()
+    """Indices of schedules that cannot be built."""
+    slow_schedules: frozenset[int] = frozenset()
+    """Indices of schedules that take 100 ms; others are the faster, the higher their index."""
+    crashing_candidates: frozenset[int] = frozenset()
+    """Indices of imported schedules that crash the engine when it checks them."""
     crashing: frozenset[str] = frozenset()
     """Workloads whose every round crashes the engine at its second trial."""
     wrong: frozenset[str] = frozenset()
@@ -268,9 +274,8 @@ class ScriptedEngine:
         if params.get("fresh"):
             self._known.pop(key, None)
         known = self._known.setdefault(key, set())
-        if params["history"]:
-            lines = [json.loads(line) for line in Path(params["history"]).read_text().splitlines()]
-            known |= {int(line["index"]) for line in lines if line["key"] == key}
+        known |= _measured_before(params["history"], key)
+        offered = self._adopted(key, params, known, on_event)
         left = params["seconds"]
         for number in range(params["trials"]):
             if left is not None and number * self._script.seconds_per_trial >= left:
@@ -282,17 +287,53 @@ class ScriptedEngine:
                 return {"trials": number, "exhausted": True, "reason": "space"}
             if number == 1 and key in self._script.crashing:
                 raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
+            identifier = None
+            # The first proposal is the default.
+            if number and offered:
+                identifier, index = offered.pop(0)
             known.add(index)
-            self._measure(key, index, params, number, on_event)
+            self._measure(key, index, params, number, on_event, identifier)
         waited = {"queue_seconds": self._script.queue_seconds}
         return {"trials": params["trials"], "exhausted": False, "reason": "trials", **waited}
 
-    def _measure(self, key: str, index: int, params: dict[str, Any], number: int, on_event: OnEvent) -> None:
+    def _adopted(self, key: str, params: dict[str, Any], known: set[int], on_event: OnEvent) -> list[tuple[int, int]]:
+        """Ids and indices of the offered schedules of the space."""
+        found: list[tuple[int, int]] = []
+        if not params.get("candidates"):
+            return found
+        for line in Path(params["candidates"]).read_text().splitlines():
+            offered = json.loads(line)
+            index = json.loads(offered["schedule"])["index"]
+            if len(found) == params["adopted"]:
+                break
+            on_event("candidate", {"id": offered["id"], "status": "checking"})
+            if index in self._script.crashing_candidates:
+                raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
+            if not 0 <= index < self._script.space_size:
+                on_event("candidate", {"id": offered["id"], "status": "rejected", "message": "not in the space"})
+            elif index in known:
+                on_event("candidate", {"id": offered["id"], "status": "known"})
+            else:
+                on_event("candidate", {"id": offered["id"], "status": "accepted"})
+                found.append((offered["id"], index))
+                known.add(index)
+        return found
+
+    def _measure(
+        self,
+        key: str,
+        index: int,
+        params: dict[str, Any],
+        number: int,
+        on_event: OnEvent,
+        identifier: int | None = None,
+    ) -> None:
         self._script.before_trial(len(self._script.measured))
         if self._script.seconds_per_trial:
             self._script.sleep(self._script.seconds_per_trial)
-        failed = key in self._script.failing
-        latencies = [] if failed else [1e-3 / (1 + index) * self._script.speed.get(params["tuner"], 1.0)]
+        failed = key in self._script.failing or index in self._script.failing_schedules
+        seconds = 0.1 if index in self._script.slow_schedules else 1e-3 / (1 + index)
+        latencies = [] if failed else [seconds * self._script.speed.get(params["tuner"], 1.0)]
         event = {
             "workload_key": key,
             "trial_number": params["first_trial"] + number,
@@ -303,6 +344,7 @@ class ScriptedEngine:
             "error_message": "it broke" if failed else None,
             "finished_at": time.time(),
             "default": index == 0 and params["tuner"] == "autotvm",
+            **({} if identifier is None else {"candidate": identifier}),
             **self._script.trial_details,
         }
         self._script.measured.append((key, event["schedule_digest"]))
@@ -310,6 +352,11 @@ class ScriptedEngine:
             file.write(json.dumps(event) + "\n")
         self._script.on_trial(len(self._script.measured))
         on_event("trial", event)
+
+
+def _measured_before(path: str | None, key: str) -> set[int]:
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()] if path else []
+    return {int(line["index"]) for line in lines if line["key"] == key}
 
 
 def _fastest(path: str | None) -> list[str]:

@@ -7,7 +7,8 @@ from domain import errors
 from domain.records import TrialError
 from storage import record_pages, records, tuning_tasks
 from storage.database import Database
-from storage.record_pages import PlaceKey, RecordFilter
+from storage.record_filters import RecordFilter
+from storage.record_pages import PlaceKey
 from tests.support.storage.factories import DEVICE, TARGET, TOOLCHAIN, add_job, key, record, task
 from tests.unit.storage.test_records import many_records, plans
 

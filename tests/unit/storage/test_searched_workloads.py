@@ -123,15 +123,6 @@ def test_what_an_engine_says_of_a_workload_outweighs_what_somebody_brought_along
     assert workloads.put_many(session, {}, tuner="ansor") == 0
 
 
-def test_brought_along_records_are_stored_where_nobody_measured_the_schedule(session: Session) -> None:
-    records.add(session, [record("conv", 1e-3, schedule="a"), record("conv", schedule="b", error=TrialError.UNKNOWN)])
-    brought = [record("conv", 1e-3, schedule=schedule, job_id="imported:1") for schedule in "abc"]
-    brought.append(record("conv", 1e-3, schedule="a", job_id="imported:2", target="another"))
-    assert records.add_unknown(session, brought) == 2
-    assert records.add_unknown(session, brought) == 0
-    assert records.counts_of_many(session, ["conv"], **PLACED) == {"conv": 3}
-
-
 def test_an_extraction_comes_back_as_it_was(session: Session) -> None:
     tasks = [task("j", place, key).extracted for place, key in enumerate(["conv", "dense"])]
     assert workloads.extracted(session, "a" * 64) is None

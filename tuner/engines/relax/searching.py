@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.utils import shash2hex
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import records, schedules, targets
 from tuner.engines.runtime.environment import cores
-from tuner.engines.runtime.rounds import Trial, TrialLimit
+from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit
 from tuner.engines.runtime.trials import CandidateBuild, Measurement
 
 BATCH = 16
@@ -122,6 +122,25 @@ class TaskSearch:
             self._ended = self._ended or barren >= _BARREN
         chosen, self._pending = self._pending[:count], self._pending[count:]
         return chosen
+
+    def admit(self, line: str) -> Candidate | None:
+        """Return the candidate of a record whose trace can be applied to the workload."""
+        record = records.parse(line)
+        if record is None or record.workload_key != self._key:
+            raise NotInSpace("not a record of the task")
+        try:
+            native = _candidate(records.replay(record, self._work))
+        except Exception as error:
+            # A trace may fail in any primitive.
+            raise NotInSpace(f"its trace cannot be applied: {error}"[-500:]) from error
+        identity = shash2hex(native.sch.mod)
+        for place, pending in enumerate(self._pending):
+            if shash2hex(pending.native.sch.mod) == identity:
+                return self._pending.pop(place)
+        if identity in self._seen:
+            return None
+        self._seen.add(identity)
+        return Candidate(native=native, line=records.encode(self._work, native, self._target, ()), is_default=False)
 
     def learn(self, candidate: Candidate, measurement: Measurement) -> Trial:
         line = records.encode(self._work, candidate.native, self._target, measurement.latencies)

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, defaults, searching, workloads
 from tuner.engines.relay.templates import dispatching
 from tuner.engines.runtime import faults
-from tuner.engines.runtime.rounds import Trial, TrialLimit
+from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit
 from tuner.engines.runtime.trials import Measurement
 
 _CHOICES = {
@@ -100,6 +101,26 @@ class AutoTvmTaskTuner:
             self._search.reserve(self._default)
         chosen += self._search.propose(count - len(chosen))
         return [self.task.config_space.get(place) for place in chosen]
+
+    def admit(self, line: str) -> Any | None:
+        """Return the configuration of a record with any sound layout."""
+        try:
+            recorded, _ = autotvm.record.decode(line)
+            place = workloads.index_of(self._whole_space, recorded.config)
+        except Exception as error:
+            # TVM reads anything of the right shape, and fails on what is in it.
+            raise NotInSpace(f"not a record of AutoTVM: {error}"[:500]) from error
+        if place is None or workloads.key(recorded.task) != workloads.key(self.task):
+            raise NotInSpace("its knobs are not in the task's search space")
+        if place in self._progress.measured or place == self._default:
+            return None
+        self._search.reserve(place)
+        return self._whole_space.get(place)
+
+    @cached_property
+    def _whole_space(self) -> Any:
+        """The search space of a task of its own: search methods restrict that of ``task`` to some layouts."""
+        return workloads.create(self.task.name, self.task.args, self.task.target).config_space
 
     def learn(self, config: Any, measurement: Measurement) -> Trial:
         finished_at = time.time()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tvm import autotvm
+from tvm.autotvm.task.space import ConfigEntity
 
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -68,6 +69,29 @@ def is_sound(task: Any, config: Any) -> bool:
     kernel, groups = task.args[1][1], task.args[5]
     tiles = {"tile_ic": kernel[1], "tile_oc": kernel[0] // groups}
     return all(knob in config and channels % int(config[knob].size[-1]) == 0 for knob, channels in tiles.items())
+
+
+def index_of(space: Any, config: Any) -> int | None:
+    """Return the index of a recorded configuration's knobs in a search space, whatever index the record claims.
+
+    None if the space lacks a knob or its value, or excludes the combination.
+    """
+    recorded = _knobs(config)
+    if recorded.keys() != space.space_map.keys():
+        return None
+    values = []
+    for name, options in space.space_map.items():
+        known = [_knobs(ConfigEntity(0, None, {name: option}, []))[name] for option in options.entities]
+        if recorded[name] not in known:
+            return None
+        values.append(known.index(recorded[name]))
+    index = int(space.knob2point(values))
+    return index if space.is_index_valid(index) else None
+
+
+def _knobs(config: Any) -> dict[str, str]:
+    """Return kind and value of each knob as JSON."""
+    return {name: json.dumps([kind, value]) for name, kind, value in config.to_json_dict()["entity"]}
 
 
 def restrict(task: Any) -> None:

@@ -36,6 +36,10 @@ class Trial:
     """Tuner-specific object from which its search learns."""
 
 
+class NotInSpace(Exception):
+    """A schedule of another search is not in the task's search space; the text says why."""
+
+
 class Search(Protocol):
     """Search for the best schedule of one workload; it persists between rounds."""
 
@@ -51,6 +55,12 @@ class Search(Protocol):
 
     def propose(self, count: int) -> Sequence[Any]:
         """Return up to ``count`` candidates that have not been measured."""
+        ...
+
+    def admit(self, line: str, /) -> Any | None:
+        """Return the candidate of a native line from elsewhere, which ``propose`` then omits; None if this search has
+        measured it or measures it anyway. Its latencies are ignored. Raises NotInSpace.
+        """
         ...
 
     def learn(self, candidate: Any, measurement: Measurement, /) -> Trial:
@@ -104,6 +114,9 @@ def tune(
 ) -> Json:
     """Measure up to ``params["trials"]`` new candidates; ``build`` returns the build of one.
 
+    Up to ``params["adopted"]`` schedules of the file ``params["candidates"]`` come right after the search's first
+    proposal, which may be the untuned build's schedule. Those that are not in the search space cost no trial.
+
     A trial is appended to the spool before it is emitted, so trials that the host has not stored survive its crash
     on disk. Time in a tracker's queue is reported separately and does not count against ``params["seconds"]``.
     """
@@ -112,19 +125,26 @@ def tune(
     limit = params.get("seconds")
     scratch = Path(params["spool"]).parent
     done, reason = 0, "trials"
+    with clock.step("search"):
+        adopted = _adopted(params, search, emit)
     while done < params["trials"] and search.exhausted is None:
         if limit is not None and time.monotonic() - started - (measurer.queue_seconds - queued) >= limit:
             reason = "seconds"
             break
         emit("progress", {"step": "search"})
         with clock.step("search"):
-            candidates = search.propose(min(measurer.batch(conditions), params["trials"] - done))
-            builds = [build(each) for each in candidates]
+            count = min(max(measurer.batch(conditions), 1 + len(adopted)), params["trials"] - done)
+            own = [(None, each) for each in search.propose(count - len(adopted))]
+            batch, adopted = [*own[:1], *adopted, *own[1:]], []
+            builds = [build(candidate) for _, candidate in batch]
         trials = []
         for position, measured in measurer.measure(builds, conditions, scratch, lambda: search.best):
-            trial = search.learn(candidates[position], measured)
+            identifier, candidate = batch[position]
+            trial = search.learn(candidate, measured)
             trials.append(trial)
             event = _event(trial, params["workload_key"], params["first_trial"] + done)
+            if identifier is not None:
+                event["candidate"] = identifier
             _append(params["spool"], event)
             emit("trial", event)
             done += 1
@@ -139,6 +159,32 @@ def tune(
         "spent": clock.spent,
         **({"queue_seconds": waited} if conditions.runner else {}),
     }
+
+
+def _adopted(params: Json, search: Search, emit: Callable[[str, Json], None]) -> list[tuple[Any, Any]]:
+    """Return id and candidate of the first schedules of the request's file that can be measured.
+
+    Each is announced before it is checked, because a hostile one may end this process.
+    """
+    found: list[tuple[Any, Any]] = []
+    path, most = params.get("candidates"), min(params.get("adopted") or 0, params["trials"] - 1)
+    if path is None or search.exhausted is not None:
+        return found
+    with Path(path).open(encoding="utf-8") as file:
+        for line in file:
+            if len(found) >= most:
+                break
+            offered = json.loads(line)
+            emit("candidate", {"id": offered["id"], "status": "checking"})
+            try:
+                candidate = search.admit(offered["schedule"])
+            except NotInSpace as error:
+                emit("candidate", {"id": offered["id"], "status": "rejected", "message": str(error)})
+                continue
+            emit("candidate", {"id": offered["id"], "status": "known" if candidate is None else "accepted"})
+            if candidate is not None:
+                found.append((offered["id"], candidate))
+    return found
 
 
 class _Clock:

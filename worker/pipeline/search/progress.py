@@ -16,7 +16,7 @@ from storage.convergence import Estimator
 from storage.tables import workload_digest
 from worker import clock
 from worker.pipeline.context import JobContext
-from worker.pipeline.search import spool, strategies
+from worker.pipeline.search import candidates, spool, strategies
 
 _LEAST_PAUSE = 0.5
 """Seconds between two events; the next one reports everything in between."""
@@ -62,12 +62,15 @@ class SearchProgress:
 
     def recover(self, *, seconds: float) -> int:
         """Store the unstored trials of the spool; return how many there were."""
-        found = [spool.record_of(self._context, entry) for entry in spool.trials(self._context)]
+        trials = list(spool.trials(self._context))
+        found = [spool.record_of(self._context, trial) for trial in trials]
         if not found:
             return 0
         with self._context.database.transaction() as session:
             self._require_lease(session)
             added = records.add(session, found)
+            for trial in trials:
+                candidates.settle_trial(session, self._context.job, trial)
             if added:
                 self.trials_done = records.count_of_job(session, self._context.job.id)
                 self._count(session, seconds)
@@ -82,6 +85,7 @@ class SearchProgress:
         with self._context.database.transaction() as session:
             self._require_lease(session)
             added = records.add(session, [record])
+            candidates.settle_trial(session, self._context.job, data)
             if not self._done[key]:
                 # It may be the default schedule, which the estimate counts from.
                 self._estimator = None

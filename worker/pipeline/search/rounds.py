@@ -28,6 +28,7 @@ from tuner.search.allocation import Allocator, Round
 from worker.pipeline import reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import spool
+from worker.pipeline.search.candidates import Candidates
 from worker.pipeline.search.leading import Sharing
 from worker.pipeline.search.progress import SearchProgress
 
@@ -86,6 +87,7 @@ class StrategySearch:
         self._elsewhere: dict[str, str] = {}
         self._looked = 0.0
         self._sharing = Sharing(context)
+        self._candidates = Candidates(context, [task.extracted.workload_key for task in self.progress.tasks])
         self._own: Round | None = None
         """The round that this worker runs itself."""
         self._until: int | None = None
@@ -190,7 +192,7 @@ class StrategySearch:
         for each in ended:
             self._take_in(each)
         for _ in range(self._sharing.wanted()):
-            chosen, _ended = self._next_round(excluding=self._sharing.kept)
+            chosen, _ended = self._next_round(excluding=self._sharing.kept | self._candidates.waiting)
             if chosen is None:
                 break
             self._sharing.offer(chosen, seconds=self._seconds_left())
@@ -355,6 +357,7 @@ class StrategySearch:
             "spool": str(spool.new_file(context)),
             "seconds": self._seconds_left(),
             "runner": context.runner,
+            **self._candidates.of_round(key, chosen.trials),
         }
         self._warm.add(key)
         self._sharing.searched(key)
@@ -364,6 +367,8 @@ class StrategySearch:
                 if data.get("default") and data["latencies"]:
                     self.defaults[key] = fmean(data["latencies"])
                 self.progress.store(data, seconds=self._spent_now())
+            elif kind == "candidate":
+                self._candidates.on_event(data)
 
         timeout = round_timeout(context, chosen.trials)
         return context.ask(engine, "tune", params, timeout=timeout, on_event=on_event, canceled=self._attend)
@@ -385,6 +390,7 @@ class StrategySearch:
 
     def _crashed(self, key: str, error: errors.EngineError) -> None:
         """Continue with a new engine, without the task if it keeps crashing the engine."""
+        self._candidates.on_crash()
         self._crashes[key] += 1
         if self._crashes.total() > self._context.settings.engine_restarts:
             raise error

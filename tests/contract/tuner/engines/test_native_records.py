@@ -16,9 +16,10 @@ import pytest
 
 from api.records import record_files
 from domain.jobs import Tuner
+from domain.records import Provenance
 from domain.targets import Device, Toolchain
 from storage.database import Database, migrate
-from storage.record_pages import RecordFilter
+from storage.record_filters import RecordFilter
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, LINES
@@ -183,7 +184,7 @@ def test_a_database_that_tvm_wrote_is_exported_as_it_was(database: Database, tmp
 def take(database: Database, place: RecordOrigin, content: bytes, folder: Path) -> record_files.Imported:
     (folder / "import").write_bytes(content)
     reader = RecordReader(home=folder, settings=TunerSettings())
-    return record_files.take(database, place, folder / "import", reader.read)
+    return record_files.take(database, place, folder / "import", reader.read, owner="local")
 
 
 def packed(definition: str, lines: list[str]) -> bytes:
@@ -202,7 +203,7 @@ def packed(definition: str, lines: list[str]) -> bytes:
 
 def export(database: Database, tuner: str, folder: Path) -> Path:
     """The file, or for MetaSchedule the folder, that TVM reads."""
-    wanted = RecordFilter(tuner=tuner)
+    wanted = RecordFilter(tuner=tuner, provenance=Provenance.IMPORTED)
     if tuner != "metaschedule":
         path = folder / "records.json"
         path.write_bytes(b"".join(record_files.lines(database, wanted)))

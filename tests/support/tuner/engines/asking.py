@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,14 @@ Params = dict[str, Any]
 Trials = list[dict[str, Any]]
 
 
-def tune(engine: EngineSession, params: Params, spool: Path, **more: Any) -> tuple[dict[str, Any], Trials]:
+def tune(
+    engine: EngineSession,
+    params: Params,
+    spool: Path,
+    *,
+    on_candidate: Callable[[dict[str, Any]], None] = lambda _: None,
+    **more: Any,
+) -> tuple[dict[str, Any], Trials]:
     """A round of four trials, or what ``params`` and ``more`` say; its answer and its trials."""
     trials: Trials = []
 
@@ -30,6 +37,8 @@ def tune(engine: EngineSession, params: Params, spool: Path, **more: Any) -> tup
             # The engine may be further already; what it told is there.
             assert json.dumps(data, separators=(",", ":")) in spool.read_text().splitlines()
             trials.append(data)
+        elif kind == "candidate":
+            on_candidate(data)
 
     request = {
         "trials": 4,

@@ -9,7 +9,7 @@ import pytest
 
 from domain import errors
 from domain.jobs import Tuner
-from domain.records import Record
+from domain.records import ImportedRecord, ImportState
 from domain.targets import Device, Toolchain
 from tests.support.hostile.tars import hostile
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, FORMATS, METASCHEDULE, RECORDS, WORKLOADS
@@ -26,23 +26,21 @@ ORIGIN = RecordOrigin(
 )
 
 
-def read(line: str, origin: RecordOrigin, *, number: int, now: datetime) -> Record:
+def read(line: str, origin: RecordOrigin, *, now: datetime) -> ImportedRecord:
     found = FORMATS[origin.tuner.value][0](line)
-    return importing.record(found, origin, number=number, now=now)
+    return importing.record(found, origin, owner="ann", now=now)
 
 
 def test_a_line_becomes_a_record_of_its_own_target_and_threads() -> None:
-    record = read(AUTOTVM[0], ORIGIN, number=3, now=NOW)
+    record = read(AUTOTVM[0], ORIGIN, now=NOW)
     assert record.key.target == "llvm -mcpu=skylake-avx512 -num-cores=2"
     assert record.key.device_key == "AMD EPYC/avx2/t2"
     assert record.key.toolchain == "relay/tvm-0.19.0/llvm-22.1.8"
-    assert (record.tuner, record.schedule, record.trial_number) == ("autotvm", AUTOTVM[0], 3)
-    assert record.job_id.startswith("imported:")
-    assert len(record.job_id) <= 40
+    assert (record.tuner, record.schedule, record.owner) == ("autotvm", AUTOTVM[0], "ann")
+    assert (record.state, record.job_id, record.imported_at) == (ImportState.UNTRIED, None, NOW)
     for tuner, line in ((Tuner.ANSOR, ANSOR[0]), (Tuner.METASCHEDULE, METASCHEDULE[0])):
-        other = read(line, replace(ORIGIN, tuner=tuner), number=0, now=NOW)
+        other = read(line, replace(ORIGIN, tuner=tuner), now=NOW)
         assert other.key.target == record.key.target
-        assert other.job_id == record.job_id
     assert other.finished_at == NOW
 
 
@@ -58,14 +56,14 @@ def test_a_line_becomes_a_record_of_its_own_target_and_threads() -> None:
 )
 def test_a_line_of_something_else_is_refused(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
-        read(AUTOTVM[0], replace(ORIGIN, **changes), number=0, now=NOW)  # type: ignore[arg-type]
+        read(AUTOTVM[0], replace(ORIGIN, **changes), now=NOW)  # type: ignore[arg-type]
 
 
 def test_threads_are_told_by_the_line_or_the_caller() -> None:
     silent = AUTOTVM[0].replace(" -num-cores=2", "")
     with pytest.raises(Refused, match="set threads"):
-        read(silent, ORIGIN, number=0, now=NOW)
-    record = read(silent, replace(ORIGIN, threads=4), number=0, now=NOW)
+        read(silent, ORIGIN, now=NOW)
+    record = read(silent, replace(ORIGIN, threads=4), now=NOW)
     assert record.key.target == "llvm -mcpu=skylake-avx512 -num-cores=4"
 
 

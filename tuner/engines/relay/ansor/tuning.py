@@ -23,7 +23,7 @@ from tuner.engines.relay import corrections
 from tuner.engines.relay.ansor import records, workloads
 from tuner.engines.relay.ansor.networks import AnsorOptions
 from tuner.engines.runtime.environment import cores
-from tuner.engines.runtime.rounds import Trial, TrialLimit
+from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit
 from tuner.engines.runtime.trials import Measurement
 
 WARM = 15
@@ -153,6 +153,7 @@ class AnsorTaskTuner:
         self._task = workloads.search_task(workload_key, target)
         self._progress = TrialLimit(n_trial=options.n_trial, early_stopping=options.early_stopping)
         self._plan: list[Candidate] = []
+        self._adopted: set[str] = set()
         self._is_barren = False
         past = list(records.read(history))
         own = [record for record in past if record.workload_key == workload_key]
@@ -183,6 +184,24 @@ class AnsorTaskTuner:
         chosen, self._plan = self._plan[:count], self._plan[count:]
         return chosen
 
+    def admit(self, line: str, /) -> Candidate | None:
+        """Return the candidate of a record whose steps can be replayed on the workload."""
+        record = records.parse(line)
+        if record is None or json.loads(record.workload_key) != json.loads(self._key):
+            raise NotInSpace("not a record of the task")
+        try:
+            dag = self._task.compute_dag
+            dag.apply_steps_from_state(record.measured.state, layout_rewrite=self._task.layout_rewrite_option)
+            candidate = self._candidate(dag.infer_bound_from_state(record.measured.state))
+        except Exception as error:
+            # TVMError, and whatever a step with impossible arguments raises.
+            raise NotInSpace(f"its steps cannot be replayed: {error}"[-500:]) from error
+        if candidate.digest in self._progress.measured:
+            return None
+        self._adopted.add(candidate.digest)
+        self._plan = [each for each in self._plan if each.digest != candidate.digest]
+        return candidate
+
     def learn(self, candidate: Candidate, measurement: Measurement, /) -> Trial:
         finished_at = time.time()
         measured = auto_scheduler.MeasureInput(self._task, candidate.state)
@@ -210,7 +229,8 @@ class AnsorTaskTuner:
         return workloads.digest(self._key, json.loads(line)["i"][1][1])
 
     def _is_new(self, state: Any) -> bool:
-        return self._candidate(state).digest not in self._progress.measured
+        digest = self._candidate(state).digest
+        return digest not in self._progress.measured and digest not in self._adopted
 
     def _count(self, digest: str, seconds: float | None, state: Any) -> None:
         self._progress.count(digest, seconds)

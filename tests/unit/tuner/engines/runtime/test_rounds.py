@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tuner.engines.runtime import rounds
-from tuner.engines.runtime.rounds import Trial, TrialLimit
+from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit
 from tuner.engines.runtime.trials import CandidateBuild, MeasureConditions, Measurement, MeasureOptions
 
 
@@ -29,6 +29,12 @@ class Search:
     def propose(self, count: int) -> list[int]:
         self._next += count
         return list(range(self._next - count, self._next))
+
+    def admit(self, line: str, /) -> int | None:
+        number = int(line)
+        if number < 0:
+            raise NotInSpace("negative")
+        return None if number < self._next else number
 
     def learn(self, candidate: int, measurement: Measurement, /) -> Trial:
         self.best = min([self.best, *measurement.latencies])
@@ -105,6 +111,37 @@ def test_a_round_tells_its_own_seconds(tmp_path: Path) -> None:
     assert spent["build"] == pytest.approx(4.0)
     assert spent["measure"] == pytest.approx(1.5)
     assert set(spent) == {"search", "build", "measure", "train"}
+
+
+def test_offered_schedules_follow_the_first_proposal_and_wrong_ones_cost_no_trial(tmp_path: Path) -> None:
+    told: list[tuple[str, dict[str, Any]]] = []
+    offered = [{"id": 10 + place, "schedule": str(each)} for place, each in enumerate((-1, 700, -2, 800, 900))]
+    (tmp_path / "candidates").write_text("".join(json.dumps(each) + "\n" for each in offered))
+    answer = _tune(
+        Search(),
+        Measurer([1e-3] * 8),
+        tmp_path,
+        8,
+        lambda kind, data: told.append((kind, data)),
+        candidates=str(tmp_path / "candidates"),
+        adopted=2,
+    )
+    assert answer["trials"] == 8
+    trials = [(data["schedule"], data.get("candidate")) for kind, data in told if kind == "trial"]
+    assert trials[:4] == [("0", None), ("700", 11), ("800", 13), ("1", None)]
+    verdicts = [(data["id"], data["status"]) for kind, data in told if kind == "candidate"]
+    assert verdicts == [
+        (10, "checking"), (10, "rejected"), (11, "checking"), (11, "accepted"),
+        (12, "checking"), (12, "rejected"), (13, "checking"), (13, "accepted"),
+    ]  # fmt: skip
+
+
+def test_a_round_of_one_trial_is_the_search_s_own(tmp_path: Path) -> None:
+    (tmp_path / "candidates").write_text('{"id": 1, "schedule": "700"}\n')
+    told: list[Any] = []
+    offered = {"candidates": str(tmp_path / "candidates"), "adopted": 1}
+    _tune(Search(), Measurer([1e-3]), tmp_path, 1, lambda kind, data: told.append((kind, data)), **offered)
+    assert [data["schedule"] for kind, data in told if kind == "trial"] == ["0"]
 
 
 @pytest.mark.parametrize(("seconds", "trials"), [(0.0, 0), (None, 2), (60.0, 2)])

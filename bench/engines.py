@@ -6,16 +6,17 @@ from pathlib import Path
 
 from tuner.host import catalogue, environments
 from tuner.host.inspection import Inspector
-from tuner.host.session import EngineSession
+from tuner.host.session import EngineSession, Limits
 
 PREPARE_SECONDS = 300.0
 BUILD_SECONDS = 1800.0
 
 
 def start(name: str, home: Path, folder: Path) -> EngineSession:
-    """Start an engine; its log is ``NAME.log`` in the folder. Raises EngineError."""
-    spec = catalogue.get(name)
-    return EngineSession.start(spec, environments.interpreter(spec, home), log_path=folder / f"{name}.log", home=home)
+    """Start an engine that may write in the folder; its log there is ``NAME.log``. Raises EngineError."""
+    spec, limits = catalogue.get(name), Limits(writable=(str(folder.absolute()),))
+    python, log = environments.interpreter(spec, home), folder / f"{name}.log"
+    return EngineSession.start(spec, python, log_path=log, home=home, limits=limits)
 
 
 def inspector(home: Path) -> Inspector:

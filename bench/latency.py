@@ -24,7 +24,7 @@ from domain import errors
 from domain.artifacts import Timing, Variant
 from tuner.host import catalogue, environments, hardware
 from tuner.host.catalogue import EngineSpec
-from tuner.host.session import EngineSession
+from tuner.host.session import EngineSession, Limits
 from tuner.results import conditions, timing, verification
 from tuner.results.timing import Timed
 from tunesmith import errors as client_errors
@@ -268,7 +268,10 @@ class _Measurement:
     def _start(self, name: str, role: str) -> EngineSession:
         spec = OPENVINO if name == "openvino" else catalogue.get(name)
         log = self._folder / f"{role.replace(' ', '-')}.log"
-        return EngineSession.start(spec, self._pythons.of_engine[name], log_path=log, home=self._pythons.home)
+        limits = Limits(writable=(str(self._folder.absolute()),))
+        return EngineSession.start(
+            spec, self._pythons.of_engine[name], log_path=log, home=self._pythons.home, limits=limits
+        )
 
 
 def _interval(measured: Timing) -> Sequence[float] | None:

@@ -27,7 +27,7 @@ from bench import engines, note, show, zoo
 from domain.jobs import MeasureOptions
 from tuner.host import catalogue, environments, hardware
 from tuner.host.catalogue import ROOT, EngineSpec
-from tuner.host.session import EngineSession
+from tuner.host.session import EngineSession, Limits
 from tuner.search.planning import ROUND_TRIALS
 
 Json = dict[str, Any]
@@ -147,7 +147,8 @@ class Setting:
         return self.folder / "definitions"
 
     def start(self, name: str) -> EngineSession:
-        return EngineSession.start(self.engine, self.python, log_path=self.folder / f"{name}.log", home=self.home)
+        log, limits = self.folder / f"{name}.log", Limits(writable=(str(self.folder.absolute()),))
+        return EngineSession.start(self.engine, self.python, log_path=log, home=self.home, limits=limits)
 
 
 def extract(setting: Setting, count: int, trials: int) -> list[Json]:

@@ -53,6 +53,7 @@ OWN_CODES = {
         "not a lock file, a corrupt one, or one without the time that `--fail-if-slower` compares with",
     ),
     "invalid_labels": (5, "a file of class names that cannot be read, or does not match the output"),
+    "memory_limit": (5, "a bundle exceeds `run --memory-mb`"),
     "unknown_output": (5, "`run --dump-outputs` names an output that the bundle does not have"),
     "invalid_operator": (5, "an operator specification that cannot be parsed"),
     "unreadable_file": (5, "a file that cannot be read"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO, TypedDict
 
 import httpx
 
-from tunesmith import errors
+from tunesmith import archives, errors
 from tunesmith.transport import Transport
 
 METASCHEDULE_FILES = ("database_workload.json", "database_tuning_record.json")
@@ -151,17 +152,22 @@ def _pack(folder: Path, packed: BinaryIO) -> None:
 def _is_empty(path: Path, *, packed: bool) -> bool:
     if not packed:
         return path.stat().st_size == 0
-    try:
-        with tarfile.open(path) as archive:
-            return not any(member.size for member in archive)
-    except tarfile.TarError as error:
-        raise errors.ServerError("the server's response is not a tar") from error
+    with path.open("rb") as file:
+        return not any(member.size for member in _members(file).values())
 
 
 def _unpack(packed: Path, folder: Path) -> None:
-    with tarfile.open(packed) as archive:
+    with packed.open("rb") as file:
+        members = _members(file)
         for name in METASCHEDULE_FILES:
-            content = archive.extractfile(name)
-            if content is None:
+            if name not in members:
                 raise errors.ServerError(f"the server's response lacks {name}")
-            (folder / name).write_bytes(content.read())
+            with (folder / name).open("wb") as to:
+                shutil.copyfileobj(archives.content(file, members[name]), to)
+
+
+def _members(file: BinaryIO) -> dict[str, archives.Member]:
+    try:
+        return {member.name: member for member in archives.members(file) if not member.is_folder}
+    except archives.InvalidArchive as error:
+        raise errors.ServerError(f"the server's response is not a tar: {error}") from error

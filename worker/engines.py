@@ -38,7 +38,7 @@ class EngineOptions:
     log: Path
     """File for its output."""
     folder: Path | None = None
-    """The only folder of job files that it can read."""
+    """The only folder of job files that it can read, and the only one that it can write."""
     canceled: Callable[[], bool] | None = None
     """Whether to give up; polled while it starts."""
     network: bool = False
@@ -74,7 +74,7 @@ class InstalledEngines:
     settings: TunerSettings
 
     def start(self, name: str, given: EngineOptions) -> Engine:
-        shown = () if given.folder is None else (str(given.folder.absolute()),)
+        own = () if given.folder is None else (str(given.folder.absolute()),)
         spec = catalogue.get(name)
         return EngineSession.start(
             spec,
@@ -83,7 +83,9 @@ class InstalledEngines:
             hello_timeout=self.settings.engine_hello_seconds,
             silence_timeout=self.settings.engine_silence_seconds,
             home=self.home,
-            limits=replace(self.settings.engine_limits(network=given.network), hidden=self._hidden(), shown=shown),
+            limits=replace(
+                self.settings.engine_limits(network=given.network), hidden=self._hidden(), shown=own, writable=own
+            ),
             canceled=given.canceled,
         )
 
@@ -118,8 +120,8 @@ class EnginePool:
         canceled: Callable[[], bool],
         network: bool = False,
     ) -> None:
-        """``folder``: the job's files, all that its engines can read. ``network``: whether compilers measure on other
-        hosts."""
+        """``folder``: the job's files, all that its engines can read and write. ``network``: whether compilers measure
+        on other hosts."""
         self._source = source
         self._folder = folder
         self._network = network
@@ -143,7 +145,7 @@ class EnginePool:
             network=self._network and name != ONNX,
         )
         with observing.engine_starting(name, again=known is not None):
-            # An engine cannot read a folder that is created after it has started.
+            # An engine cannot use a folder that is created after it has started.
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
@@ -242,6 +244,7 @@ def ask_hello(name: str, home: Path, engines: EngineSource) -> dict[str, Any] | 
         if cached.is_file():
             hello: dict[str, Any] = json.loads(cached.read_text())
             return hello
+        environments.cache_bytecode(environments.interpreter(catalogue.get(name), home))
         engine = engines.start(name, EngineOptions(log=home / "logs" / "engines.log"))
         hello = engine.hello
         engine.close()
@@ -260,11 +263,11 @@ def _keep(cached: Path, hello: dict[str, Any]) -> None:
 
 
 def _key(name: str, home: Path) -> str:
-    """A fingerprint of the environment, the plugins, the engine's code and the machine."""
+    """A fingerprint of the environment, the plugins, the engines' code and the machine."""
     spec = catalogue.get(name)
     python = environments.interpreter(spec, home)
     packages = python.parent.parent / "lib"
     changed = [path.stat().st_mtime_ns for path in [python, *sorted(packages.glob("*/site-packages"))] if path.exists()]
-    code = catalogue.ROOT / "tuner" / "engines" / name / "__main__.py"
-    facts = [str(python), os.environ.get(plugins.VARIABLE), *changed, code.stat().st_mtime_ns, hardware.device().key]
+    code = max(path.stat().st_mtime_ns for path in (catalogue.ROOT / "tuner" / "engines").rglob("*.py"))
+    facts = [str(python), os.environ.get(plugins.VARIABLE), *changed, code, hardware.device().key]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

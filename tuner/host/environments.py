@@ -27,7 +27,7 @@ from typing import Any
 import uv
 
 from domain import errors
-from tuner.host.catalogue import EngineSpec
+from tuner.host.catalogue import ROOT, EngineSpec
 from tuner.host.session import EngineSession
 
 OnProgress = Callable[[str], None]
@@ -40,6 +40,7 @@ _IGNORED = ("__pycache__", ".*", "build", "dist", "*.egg-info")
 """Files of a package folder that tools create, for example while building it."""
 
 _MARKER = ".complete.json"
+_COMPILE_SECONDS = 60.0
 _TAIL_LINES = 15
 _WORTH_SAYING = ("Downloading", "Building", "Prepared", "Installed", " Downloaded")
 """Lines of uv that show progress."""
@@ -153,6 +154,14 @@ def install(spec: EngineSpec, home: Path, on_progress: OnProgress | None = None)
     return interpreter(spec, home)
 
 
+def cache_bytecode(python: Path) -> None:
+    """Compile the changed modules of the engines' programs with an engine's interpreter. Engines cannot write bytecode,
+    and without it they start later; no error is raised."""
+    command = [str(python), "-m", "compileall", "-q", str(ROOT / "tuner" / "engines")]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(command, cwd=ROOT, capture_output=True, timeout=_COMPILE_SECONDS, check=False)
+
+
 def doctor(spec: EngineSpec, home: Path, *, hello_timeout: float = 120.0) -> EngineHealth:
     """Start the engine and report its state; errors of the engine are reported, not raised."""
     health = EngineHealth(name=spec.name, custom=bool(os.environ.get(variable(spec))))
@@ -187,17 +196,20 @@ def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
     # Created in place instead of renamed, as scripts in an environment contain its absolute path.
     _uv(spec, say, "venv", "--python", _base_python(spec), str(environment))
     python = str(environment / "bin" / "python")
-    _uv(spec, say, "pip", "sync", "--require-hashes", "--python", python, str(spec.requirements))
+    # Sandboxed engines cannot write bytecode; without it, importing TVM takes 3.4 s instead of 1.3 s.
+    cached = "--compile-bytecode"
+    _uv(spec, say, "pip", "sync", cached, "--require-hashes", "--python", python, str(spec.requirements))
     plugins = plugin_requirements(spec)
     if plugins:
         # Packages pinned by the engine are not replaced; additional requirements of plugins must be in their file.
-        arguments = ("pip", "install", "--no-deps", "--reinstall", "--python", python, "-r", str(plugins))
+        arguments = ("pip", "install", cached, "--no-deps", "--reinstall", "--python", python, "-r", str(plugins))
         _uv(spec, say, *arguments, folder=plugins.parent)
     packages = [*_pins(spec.requirements), *(_lines(plugins) if plugins else [])]
     facts = {"engine": spec.name, "packages": packages, "seconds": round(time.monotonic() - started, 1)}
     partial = environment / (_MARKER + ".partial")
     partial.write_text(json.dumps(facts, indent=2) + "\n")
     partial.replace(environment / _MARKER)
+    cache_bytecode(Path(python))
     say(f"the {spec.name} environment is ready after {facts['seconds']} s")
 
 

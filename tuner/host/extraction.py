@@ -74,8 +74,8 @@ class Planner(Protocol):
         """Rewrite a prepared model for vectors of ``lanes`` 32-bit lanes. Raises as ``prepare``."""
         ...
 
-    def start(self, name: str, canceled: Canceled) -> Engine:
-        """Start an engine. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
+    def start(self, name: str, folder: Path, canceled: Canceled) -> Engine:
+        """Start an engine that may write in ``folder``. Raises EngineNotInstalled, EngineStartFailed, Canceled."""
         ...
 
     @property
@@ -110,7 +110,7 @@ class InstalledPlanner:
             ModelFormat.of(model), self.home, self.settings, hidden=self.hidden, canceled=canceled
         )
 
-    def start(self, name: str, canceled: Canceled) -> Engine:
+    def start(self, name: str, folder: Path, canceled: Canceled) -> Engine:
         spec = catalogue.get(name)
         log = self.home / "logs" / "plans.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -128,6 +128,7 @@ class InstalledPlanner:
                 file_bytes=_FILE_BYTES,
                 offline=True,
                 hidden=self.hidden,
+                writable=(str(folder.absolute()),),
             ),
             canceled=canceled,
         )
@@ -137,8 +138,10 @@ class Questions:
     """Requests to one running engine with a common time limit. Errors caused by the caller are raised as the
     caller's."""
 
-    def __init__(self, engine: Engine, *, seconds: float, canceled: Canceled) -> None:
+    def __init__(self, engine: Engine, *, folder: Path, seconds: float, canceled: Canceled) -> None:
+        """``folder``: where the engine may write."""
         self._engine = engine
+        self._folder = folder
         self._deadline = time.monotonic() + seconds
         self._canceled = canceled
 
@@ -154,7 +157,7 @@ class Questions:
 
     def extract(self, build: ModelBuild, tuner: Tuner) -> Extraction:
         """Extract tuning tasks. Raises UnknownTarget, UnsupportedTarget, InvalidOption, and as ``check``."""
-        with tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             answer = self._ask("extract", {**params(build, tuner), "out_dir": folder})
             tasks = tuple(ExtractedTask(**task) for task in answer["tasks"])
             definitions = {
@@ -176,11 +179,13 @@ def questions(planner: Planner, name: str, canceled: Canceled, *, seconds: float
 
     ``seconds`` is the time limit of the requests, by default that of a plan.
     """
-    engine = planner.start(name, canceled)
-    try:
-        yield Questions(engine, seconds=planner.seconds if seconds is None else seconds, canceled=canceled)
-    finally:
-        engine.close()
+    limit = planner.seconds if seconds is None else seconds
+    with tempfile.TemporaryDirectory(prefix="tunesmith-plan-") as folder:
+        engine = planner.start(name, Path(folder), canceled)
+        try:
+            yield Questions(engine, folder=Path(folder), seconds=limit, canceled=canceled)
+        finally:
+            engine.close()
 
 
 def params(build: ModelBuild, tuner: Tuner) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def explain(error: errors.EngineRequestFailed) -> errors.TunesmithError:
 def needs_memory(error: errors.EngineError) -> bool:
     """Return whether the engine reported that it had too little memory."""
     answered = isinstance(error, errors.EngineRequestFailed) and error.engine_code == "engine_internal_error"
-    return answered and error.message.startswith("MemoryError")
+    return answered and (error.message.startswith("MemoryError") or "bad_alloc" in error.message)
 
 
 def ending(error: errors.EngineError) -> str:

@@ -164,8 +164,9 @@ class Inspector:
 
     @contextmanager
     def _engine(self, path: Path, out_path: Path | None) -> Iterator[Engine]:
-        shown = [path.absolute(), *([] if out_path is None else [out_path.absolute().parent])]
-        limits = replace(self.limits(path.stat().st_size), hidden=self.hidden, shown=tuple(map(str, shown)))
+        written = () if out_path is None else (str(out_path.absolute().parent),)
+        shown = (str(path.absolute()), *written)
+        limits = replace(self.limits(path.stat().st_size), hidden=self.hidden, shown=shown, writable=written)
         with tempfile.TemporaryDirectory(prefix="tunesmith-inspect-") as scratch:
             log = self.log_path or Path(scratch) / "engine.log"
             with EngineSession.start(

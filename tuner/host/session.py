@@ -43,7 +43,6 @@ _ENVIRONMENT = {
     # ONNX Runtime would store telemetry in the home folder and send it.
     "ORT_DISABLE_TELEMETRY": "1",
 }
-"""Bytecode is cached, whatever the host's setting: importing TVM takes 3.4 s without, 1.3 s with it."""
 
 
 class EngineSession:
@@ -74,6 +73,7 @@ class EngineSession:
             limits,
             hidden=(*limits.hidden, *sandbox.hidden(home, os.environ)),
             sockets=(*limits.sockets, *sandbox.leading_out(home, os.environ)),
+            writable=(*limits.writable, *sandbox.writable(os.environ), str(self._note.folder)),
         )
         environment = {
             **sandbox.environment(os.environ),
@@ -100,8 +100,9 @@ class EngineSession:
     ) -> Self:
         """Start the engine and wait for its hello. The log is appended to; times are in seconds.
 
-        Even without ``limits``, it is sandboxed: no credentials, no privileges. With ``home``, ``sweep(home)`` can
-        later remove orphans. Raises EngineStartFailed and Canceled.
+        Even without ``limits``, it is sandboxed: no credentials, no privileges, and all files are read-only except
+        those of its temporary folder. With ``home``, ``sweep(home)`` can later remove orphans. Raises
+        EngineStartFailed and Canceled.
         """
         session = cls(spec, python, log_path, silence_timeout, home, limits)
         try:

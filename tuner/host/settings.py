@@ -38,6 +38,10 @@ class TunerSettings(Settings):
         description="Comma-separated environment variables that engines may see in addition; * matches any characters. "
         "Variables that could hold credentials are hidden unless listed here.",
     )
+    engine_writable: str = Field(
+        default="",
+        description="Comma-separated folders and devices that engines may also write.",
+    )
     engine_memory_mb: int = Field(
         default=0,
         ge=0,

@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 from typing import IO, Any, BinaryIO
 
 from domain import errors
-from tuner import archives
-from tuner.archives import Member
 from tuner.native import targets
 from tuner.native.lines import NativeRecord, Refused, digest, expect, is_list, key, latencies, parse
+from tunesmith import archives
+from tunesmith.archives import Member
 
 WORKLOADS_FILE = "database_workload.json"
 RECORDS_FILE = "database_tuning_record.json"

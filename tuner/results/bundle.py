@@ -20,9 +20,9 @@ from pydantic import TypeAdapter
 
 from domain import errors
 from domain.artifacts import Report, Variant
-from tuner import archives
 from tuner.results import bundle_texts
 from tuner.results.manifest import FORMAT_VERSION, Manifest
+from tunesmith import archives
 
 __all__ = ["FILES", "Manifest", "evidence", "needed", "open_bundle", "read_manifest", "write"]
 

@@ -12,7 +12,7 @@ import resource
 import sys
 from typing import Any
 
-from tuner.sandbox import filters, landlock, namespaces
+from tuner.sandbox import devices, filters, landlock, namespaces
 
 _FAR_TOO_MANY = 4096
 """Limit of processes and threads of an engine; with 128 cores it needs fewer than 1000."""
@@ -32,7 +32,7 @@ def main() -> None:
 
 def probe() -> None:
     """Print as JSON which restrictions this machine supports."""
-    nothing_else: dict[str, Any] = {"shown": [], "sockets": []}
+    nothing_else: dict[str, Any] = {"shown": [], "sockets": [], "writable": []}
     print(json.dumps(_enter({"offline": True, "hidden": sys.argv[1:], **nothing_else})))  # noqa: T201 - this is its answer
 
 
@@ -67,13 +67,24 @@ def _enter(limits: dict[str, Any]) -> dict[str, bool]:
     emptied = "files" in own and namespaces.hide(limits["hidden"], limits["shown"])
     if emptied:
         namespaces.hide(limits["sockets"], [])
+    names_threads = devices.names_threads()
+    sealed = "files" in own and namespaces.seal(limits["writable"], processes=names_threads)
     privileges = namespaces.drop_privileges()
-    kept = landlock.restrict([] if emptied else limits["hidden"], limits["shown"])
+    kept = landlock.restrict(
+        [] if emptied else limits["hidden"],
+        limits["shown"],
+        # Mounts do not keep root from writing to disks as devices, and Landlock's first version would forbid moving
+        # files within the writable folders.
+        None if sealed and not landlock.knows_moves() else limits["writable"],
+        [*devices.written(), *(["/proc"] if names_threads else [])],
+    )
     network = "network" in own
     return {
         "network": network,
         "files": emptied or "files" in kept,
-        "calls": filters.set_filter(internet=network or not limits["offline"]),
+        "writes": sealed or "writes" in kept,
+        # Landlock does not restrict changes of permissions.
+        "calls": filters.set_filter(internet=network or not limits["offline"], permissions=sealed),
         "signals": "signals" in kept,
         "privileges": privileges,
     }

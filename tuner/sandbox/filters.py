@@ -73,18 +73,49 @@ _CALLS = {
     "syslog": (103, 116),
     "iopl": (172, -1),
     "ioperm": (173, -1),
+    # The host writes into folders of engines, where a link could lead it elsewhere.
+    "symlink": (88, -1),
+    "symlinkat": (266, 36),
 }
+_PERMISSION_CALLS = {
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+    "utimensat": (280, 88),
+}
+"""Changes of permissions, owners, attributes and times of files."""
 _CLONE, _CLONE3, _SOCKET, _SECCOMP = (56, 220), (435, 435), (41, 198), (317, 277)
 
 
-def set_filter(*, internet: bool) -> bool:
+def set_filter(*, internet: bool, permissions: bool) -> bool:
     """Install the filter for this process and its children; returns whether it is active. Needs
-    ``PR_SET_NO_NEW_PRIVS``."""
+    ``PR_SET_NO_NEW_PRIVS``.
+
+    Without ``permissions``, no file's permissions, owner, attributes or times can be changed.
+    """
     machine = platform.machine()
     if machine not in _MACHINES:
         return False
     column = list(_MACHINES).index(machine)
-    program = _program(_MACHINES[machine], column, internet=internet)
+    calls = _CALLS if permissions else {**_CALLS, **_PERMISSION_CALLS}
+    program = _program(_MACHINES[machine], [call[column] for call in calls.values()], column, internet=internet)
     code = ctypes.create_string_buffer(b"".join(program))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
     # Before 5.16, kernels slow filtered processes down by side-channel mitigations, unless this is disabled.
@@ -92,13 +123,13 @@ def set_filter(*, internet: bool) -> bool:
     return bool(syscall(_SECCOMP[column], _SET_FILTER, _SPECULATE, ctypes.c_char_p(header)) == 0)
 
 
-def _program(machine: int, column: int, *, internet: bool) -> list[bytes]:
+def _program(machine: int, calls: list[int], column: int, *, internet: bool) -> list[bytes]:
     refused = _error(errno.EPERM)
     program = [_load(_MACHINE_AT), _jump(_EQUAL, machine, 1, 0), _return(_KILL), _load(_NUMBER_AT)]
     program += [_jump(_GREATER_OR_EQUAL, _X32, 0, 1), refused]
-    for numbers in _CALLS.values():
-        if numbers[column] >= 0:
-            program += [_jump(_EQUAL, numbers[column], 0, 1), refused]
+    for number in calls:
+        if number >= 0:
+            program += [_jump(_EQUAL, number, 0, 1), refused]
     # Its flags are in memory, which filters cannot read; without it, the C library uses clone.
     program += [_jump(_EQUAL, _CLONE3[column], 0, 1), _error(errno.ENOSYS)]
     program += [_jump(_EQUAL, _CLONE[column], 0, 4), _load(_FIRST_ARGUMENT_AT)]

@@ -23,6 +23,8 @@ PROGRAM = (ROOT, Path(sys.prefix), Path(sys.base_prefix))
 """Paths that our programs must be able to read."""
 MORE = "TUNESMITH_ENGINE_ENVIRONMENT"
 """The setting ``engine_environment``."""
+WRITABLE = "TUNESMITH_ENGINE_WRITABLE"
+"""The setting ``engine_writable``."""
 
 _ENTER = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tuner.sandbox import entering; entering.main()"
 _PROBE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tuner.sandbox import entering; entering.probe()"
@@ -68,6 +70,9 @@ class Limits:
     """Files and folders that appear empty, if the kernel permits it."""
     shown: tuple[str, ...] = ()
     """Paths within hidden folders that stay visible, if they exist when the engine starts."""
+    writable: tuple[str, ...] = ()
+    """Folders whose files may be changed, if they exist when the engine starts; all others are read-only, if the
+    kernel permits it. A link in place of such a folder is not followed."""
     sockets: tuple[str, ...] = ()
     """Sockets that may not be connected to, hidden as above; Landlock cannot restrict this."""
 
@@ -105,6 +110,11 @@ def hidden(home: Path | None, outer: Mapping[str, str]) -> tuple[str, ...]:
     ]
     # Up to Python 3.13, pathlib raises if a parent folder is not searchable; the engine cannot search it either.
     return tuple(str(path) for path in paths if path.is_absolute() and os.path.exists(path))  # noqa: PTH110
+
+
+def writable(outer: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the folders that all engines may write, from the host's environment."""
+    return tuple(os.path.abspath(path.strip()) for path in outer.get(WRITABLE, "").split(",") if path.strip())  # noqa: PTH100
 
 
 def hideable(folder: Path, *needed: Path) -> tuple[str, ...]:

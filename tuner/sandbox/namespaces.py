@@ -17,6 +17,8 @@ _SEALED = _READ_ONLY | 0x2 | 0x4 | 0x8
 """Flags of mount(2): read-only, nosuid, nodev and noexec."""
 _DETACH = 2
 """Flag of umount2(2)."""
+_SET_ATTRIBUTES, _HERE, _BELOW = 442, -100, 0x8000
+"""Number of mount_setattr(2), equal on all machines, and AT_FDCWD and AT_RECURSIVE."""
 _SET_FLAGS, _UP = 0x8914, 0x1
 _NO_NEW_PRIVILEGES, _DROP_BOUND = 38, 24
 _CAPABILITY_VERSION, _OVERRIDE_ACCESS, _MOST_CAPABILITIES = 0x20080522, 1, 64
@@ -166,6 +168,49 @@ def _put_back(path: str, descriptor: int) -> bool:
 def _mount(source: str, target: str, flags: int) -> bool:
     kind, options = (b"tmpfs", b"size=4k") if source == "tmpfs" else (None, None)
     done = _C.mount(os.fsencode(source), os.fsencode(target), kind, ctypes.c_ulong(flags), options)
+    return bool(done == 0)
+
+
+def seal(writable: list[str], *, processes: bool) -> bool:
+    """Make all files read-only to this process, except those in ``writable`` folders; with ``processes`` also except
+    the entries of processes in ``/proc``. Needs Linux 5.12.
+
+    Folders that do not exist, and those that are read-only already, are left out. Returns whether that worked.
+    """
+    if not _privately():
+        return False
+    apart = [path for path in map(_named, writable) if _is_set_apart(path)]
+    if processes and all(_mount(path, path, _BIND | _RECURSIVE) for path in _not_of_processes()):
+        apart.append("/proc")
+    return _set_read_only("/", True, flags=_BELOW) and all(_set_read_only(path, False) for path in apart)
+
+
+def _is_set_apart(path: str) -> bool:
+    """Mount a writable folder on itself; a link is not followed, as an engine may have created it."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+            return False
+        here = f"/proc/self/fd/{descriptor}"
+        return _mount(here, here, _BIND | _RECURSIVE)
+    finally:
+        os.close(descriptor)
+
+
+def _not_of_processes() -> list[str]:
+    """Return entries of ``/proc`` with which root could change the machine."""
+    others = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and not entry.is_symlink()]
+    return [entry.path for entry in others if entry.is_dir() or entry.stat().st_mode & 0o222]
+
+
+def _set_read_only(path: str, read_only: bool, *, flags: int = 0) -> bool:
+    attributes = struct.pack("QQQQ", read_only, not read_only, 0, 0)
+    done = _C.syscall(
+        _SET_ATTRIBUTES, _HERE, os.fsencode(path), flags, ctypes.c_char_p(attributes), ctypes.c_size_t(len(attributes))
+    )
     return bool(done == 0)
 
 

@@ -15,6 +15,7 @@ _DUMPABLE = 4
 _MISSING = {
     "network": "network isolation (no network namespace)",
     "files": "hiding credentials and files of other jobs (no mount namespace, no Landlock)",
+    "writes": "write protection of files (no mount namespace of Linux 5.12, no Landlock)",
     "calls": "filtering of dangerous system calls (no seccomp filter)",
     "signals": "signal isolation (needs Landlock of Linux 6.12)",
     "privileges": "dropping privileges permanently (no_new_privs)",
@@ -27,6 +28,7 @@ class Strength:
 
     network: bool = False
     files: bool = False
+    writes: bool = False
     calls: bool = False
     signals: bool = False
     privileges: bool = False
@@ -38,7 +40,10 @@ class Strength:
     def summary(self) -> str:
         """Return a sentence for logs."""
         if not self.missing:
-            return "engines are sandboxed: isolated network, no credentials, no privileges, filtered system calls"
+            return (
+                "engines are sandboxed: isolated network, no credentials, read-only files, no privileges, "
+                "filtered system calls"
+            )
         return f"engines are sandboxed, but without {'; '.join(self.missing)}; see docs/explanation/threat-model.md"
 
 

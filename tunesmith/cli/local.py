@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 from tunesmith import connection, errors
 
 if TYPE_CHECKING:
+    from domain.models import TensorSpec
     from domain.ports import Engine
+    from tuner.host.session import Limits
     from tuner.results.manifest import Manifest
 
 _SAME_MACHINE = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
 """Machine names of Linux, and their spellings in target triples."""
 _MOST_BYTES = 64 * 1024**2
+_BASE_BYTES, _COPIES = 4 * 1024**3, 8
+"""Memory of a run: for TVM itself, and copies of inputs, outputs and files, as intermediate results may be larger."""
+_MORE_FILE_BYTES = 64 * 1024**2
 _AGREEING = 1.1
 """Times within this factor agree; medians on an idle machine are closer than that."""
 
@@ -96,19 +101,22 @@ def run_bundle(
     number: int | None,
     fill: str,
     named: Sequence[str] = (),
+    memory_mb: int | None = None,
 ) -> RunResult:
     """Run a bundle once, then time ``repeat`` samples by the method of the published time.
 
     Without ``number``, a sample has as many runs as in the benchmark. ``named`` are outputs that must exist; all
-    outputs are written to ``outputs``. Raises InvalidInput for unsuitable files and names, and ConfigurationError.
+    outputs are written to ``outputs``. ``memory_mb`` limits the memory of the process, in MiB; without it, the limit
+    follows from the sizes in the manifest. Raises InvalidInput for unsuitable files and names and if the memory is not
+    enough, and ConfigurationError.
     """
     import tempfile
 
     _check_files([bundle, inputs], outputs)
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
-        from domain.errors import EngineRequestFailed
+        from domain.errors import EngineCrashed, EngineRequestFailed
         from tuner.host import catalogue, environments, failures
-        from tuner.host.session import EngineSession, Limits
+        from tuner.host.session import EngineSession
         from tuner.results import bundle as bundles
 
         _check_npz(inputs)
@@ -119,15 +127,24 @@ def run_bundle(
         spec = catalogue.get(manifest.engine)
         given = str(inputs.absolute()) if inputs else _filled(folder, manifest, fill)
         params = {"bundle": str(folder / "bundle"), "inputs": given, "threads": threads or manifest.threads}
-        written = str(outputs.absolute()) if outputs else None
+        # The code of the bundle can write in this folder only.
+        (folder / "written").mkdir()
+        written = folder / "written" / "outputs.npz" if outputs else None
         python = environments.interpreter(spec, connection.home())
-        log, limits = folder / "engine.log", Limits(offline=True)
+        log, limits = folder / "engine.log", _limits(folder, manifest, memory_mb)
         with EngineSession.start(spec, python, log_path=log, home=connection.home(), limits=limits) as session:
             try:
-                answer = session.request("run", {**params, "outputs": written}, timeout=None)
+                asked = {**params, "outputs": str(written) if written else None}
+                answer = session.request("run", asked, timeout=None)
                 counted, samples = _timed(session, params, repeat, number)
             except EngineRequestFailed as error:
-                raise failures.explain(error) from error
+                raise _too_large(limits) if failures.needs_memory(error) else failures.explain(error) from error
+            except EngineCrashed as error:
+                if "bad_alloc" in error.details["log_tail"]:
+                    raise _too_large(limits) from error
+                raise
+        if written and outputs:
+            _keep(written, outputs)
         return RunResult(
             outputs=answer["outputs"],
             samples=samples,
@@ -135,6 +152,50 @@ def run_bundle(
             threads=threads or manifest.threads,
             published=_published(folder / "bundle", manifest),
         )
+
+
+def _limits(folder: Path, manifest: Manifest, memory_mb: int | None) -> Limits:
+    from tuner.host.session import Limits
+    from tuner.sandbox.limits import memory_of_host
+
+    files = sum(path.stat().st_size for path in (folder / "bundle").rglob("*"))
+    outputs = sum(map(_size, manifest.outputs))
+    needed = _BASE_BYTES + _COPIES * (files + outputs + sum(map(_size, manifest.inputs)))
+    return Limits(
+        data_bytes=memory_mb * 1024**2 if memory_mb else min(needed, memory_of_host() * 3 // 4),
+        file_bytes=files + outputs + _MORE_FILE_BYTES,
+        offline=True,
+        writable=(str(folder / "written"),),
+    )
+
+
+def _size(spec: TensorSpec) -> int:
+    """Return the bytes of a tensor; 8 for an element of unknown type."""
+    import math
+
+    digits = "".join(filter(str.isdigit, spec.dtype))
+    return math.prod(size for size in spec.shape if isinstance(size, int)) * max(1, int(digits or 64) // 8)
+
+
+def _too_large(limits: Limits) -> errors.InvalidInput:
+    allowed = (limits.data_bytes or 0) // 1024**2
+    return errors.InvalidInput(
+        f"the bundle needs more than {allowed} MiB of memory",
+        code="memory_limit",
+        hint="Allow more with --memory-mb if you trust the bundle.",
+    )
+
+
+def _keep(written: Path, outputs: Path) -> None:
+    """Copy the outputs to the user's file; a link or another special file is not followed."""
+    import shutil
+
+    if written.is_symlink() or not written.is_file():
+        raise errors.InvalidInput("the bundle wrote no outputs", code="invalid_bundle")
+    try:
+        shutil.copyfile(written, outputs)
+    except OSError as error:
+        raise errors.InvalidInput(f"cannot write {outputs}: {error.strerror}", code="unwritable_file") from error
 
 
 def _filled(folder: Path, manifest: Manifest, fill: str) -> str | None:

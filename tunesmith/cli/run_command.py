@@ -63,6 +63,10 @@ def run(
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Class names, one per line or JSON.  [implies --top-k 5]")
     ] = None,
+    memory_mb: Annotated[
+        int | None,
+        typer.Option(min=1024, help="Memory limit, in MiB.  [default: by the sizes in the bundle's manifest]"),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Run a bundle on this machine. No server is needed.
@@ -82,6 +86,7 @@ def run(
         result = local.run_bundle(
             bundle, inputs=inputs, outputs=written, threads=threads,
             repeat=samples, number=number, fill=fill_mode.value, named=names,
+            memory_mb=memory_mb,
         )  # fmt: skip
         specs = [spec for spec in result.outputs if spec["name"] in names] if names else result.outputs
         chosen = [spec["name"] for spec in specs]

@@ -40,8 +40,8 @@ from domain.jobs import EventKind, Job, JobEvent
 from domain.tokens import Principal, Scope
 from domain.webhooks import Delivery
 from storage import artifacts, owners, webhooks
-from tuner import archives
 from tuner.results import bundle
+from tunesmith import archives
 
 router = APIRouter(prefix="/jobs/{job_id}", include_in_schema=False)
 

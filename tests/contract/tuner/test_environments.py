@@ -54,6 +54,7 @@ def test_an_environment_holds_what_is_pinned(spec: EngineSpec, tmp_path: Path) -
         [python, "-c", "import tiny, sys; print(tiny.VALUE, sys.version_info[:2])"], capture_output=True
     )
     assert answer.stdout.decode().strip() == "42 (3, 11)"
+    assert [path.name for path in python.parents[1].rglob("tiny.*.pyc")] == ["tiny.cpython-311.pyc"]
     digest = hashlib.sha256(spec.requirements.read_bytes()).hexdigest()[:12]
     assert python == tmp_path / "home" / "engines" / f"tiny-{digest}" / "bin" / "python"
     assert environments.interpreter(spec, tmp_path / "home") == python

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -112,6 +114,42 @@ def test_what_inputs_hold(capsys: Capture, built: Path) -> None:
     assert len({tuple(each) for each in (ones, zeros, random)}) == 3
     _, out, _ = run(capsys, *dump, "--fill-mode", "ones")
     assert f"[{ones[0]:.6g}, " in out
+
+
+_FOREIGN = """
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void try_(const char *path, int flags) {
+  int file = open(path, flags, 0600);
+  if (file >= 0 && write(file, "foreign", 7) == 7) _exit(8);
+}
+__attribute__((constructor)) static void run(void) {
+  try_(MINE, O_WRONLY);
+  try_(MINE ".new", O_WRONLY | O_CREAT);
+  try_("y.npz", O_WRONLY | O_CREAT);
+  if (mmap(0, 2UL << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) _exit(10);
+  if (!unlink(MINE) || !symlink("/etc", "/tmp/tunesmith-foreign")) _exit(9);
+  _exit(7);
+}
+"""
+
+
+def test_a_foreign_bundle_is_kept_from_files_and_memory(capsys: Capture, built: Path, tmp_path: Path) -> None:
+    compiled, mine = tmp_path / "compiled", tmp_path / "mine"
+    shutil.copytree(built.with_name("compiled"), compiled)
+    (tmp_path / "foreign.c").write_text(_FOREIGN)
+    command = ["cc", "-shared", "-fPIC", f'-DMINE="{mine}"', "-o", compiled / "mod.so", tmp_path / "foreign.c"]
+    subprocess.run(command, check=True)
+    facts = bundle.open_bundle(built, tmp_path / "unpacked")
+    bundle.write(tmp_path / "f.tar", compiled=compiled, manifest=replace(facts, files={}), report=NOTHING_TUNED)
+    mine.write_text("mine")
+    before = sorted(tmp_path.iterdir())
+    status, _, err = run(capsys, "run", "f.tar", "-o", "y.npz", "--memory-mb", 1024)
+    assert (status, "exit status 7" in err) == (1, True), err
+    assert mine.read_text() == "mine"
+    assert run(capsys, "run", built, "--memory-mb", 1024)[0] == 0
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from domain.models import ModelFormat
 from domain.ports import Engine
 from tests.contract.worker.test_real_engines import _engines
 from tests.support import models
+from tests.support.tuner import sandboxed
 from tuner.host.extraction import InstalledPlanner
 from tuner.host.inspection import Inspector
 from tuner.host.settings import TunerSettings
@@ -20,15 +21,11 @@ from worker.engines import EngineOptions, InstalledEngines
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
 
-_NO_NAMESPACES = "from tuner.sandbox import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
-
 
 @pytest.fixture(params=["as this host sandboxes", "without namespaces"], autouse=True)
 def _sandbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without namespaces":
-        for name, called in (("_ENTER", "main"), ("_PROBE", "probe")):
-            code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); {_NO_NAMESPACES}.{called}()"
-            monkeypatch.setattr(limits, name, code)
+        sandboxed.weaken(monkeypatch, [sandboxed.NO_NAMESPACES])
     if not probing.probe().files:
         pytest.skip("this kernel has neither mount namespaces nor Landlock")
 
@@ -128,7 +125,7 @@ def test_who_makes_a_plan_sees_nothing_of_the_store(home: Path, tmp_path: Path) 
     planner = InstalledPlanner(home=home, settings=TunerSettings(), hidden=limits.hideable(home / "blobs", home))
     prepared = tmp_path / "prepared.onnx"
     planner.prepare(home / "blobs" / "ab" / "given.onnx", {"image": (1, 3, 16, 16)}, prepared)
-    engine = planner.start("onnx", lambda: False)
+    engine = planner.start("onnx", tmp_path, lambda: False)
     try:
         assert _reads(engine, prepared)
         assert not _reads(engine, home / "blobs" / "ab" / "given.onnx")

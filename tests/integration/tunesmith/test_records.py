@@ -2,18 +2,24 @@ from __future__ import annotations
 
 import json
 import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import ScriptedWorker
+from tests.support.hostile.tars import hostile
 from tests.unit.tuner.native.test_formats import AUTOTVM, LINES, RECORDS
 from tunesmith import errors
 from tunesmith.cli.main import main
 from tunesmith.client import Client
 from tunesmith.record_files import METASCHEDULE_FILES
+from tunesmith.transport import Transport
 
 EXPORT = ["records", "export", "--tuner", "metaschedule", "--provenance", "imported"]
 TARGET = "llvm -mcpu=skylake-avx512 -num-cores=2"
@@ -55,6 +61,24 @@ def test_a_database_goes_in_and_comes_out(capsys: pytest.CaptureFixture[str], tm
     with tarfile.open(packed) as archive:
         assert archive.getnames() == list(METASCHEDULE_FILES)
     assert parsed(capsys, "records", "import", packed, "--tuner", "metaschedule")["known_already"] == len(RECORDS)
+
+
+@pytest.mark.parametrize("name", hostile())
+def test_an_answer_that_is_no_archive_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    @contextmanager
+    def answer(*_: object) -> Iterator[httpx.Response]:
+        yield httpx.Response(200, content=hostile()[name])
+
+    monkeypatch.setattr(Transport, "stream", answer)
+    command = ["records", "export", "--tuner", "metaschedule", "-o", str(tmp_path / "folder")]
+    started = time.monotonic()
+    assert main(command) == 4
+    assert "error[server_error]: the server's response is not a tar: " in capsys.readouterr().err
+    # tarfile takes over a minute.
+    assert time.monotonic() - started < 20
+    assert not (tmp_path / "folder").exists()
 
 
 def test_people_see_counts_and_reasons(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class BenchPlanner:
         engine = self.bench.script.start("onnx", EngineOptions(log=self.bench.home / "log"))
         return Rewritten.of(engine.request("rewrite", params, timeout=None), out)
 
-    def start(self, name: str, canceled: Callable[[], bool]) -> Engine:
+    def start(self, name: str, folder: Path, canceled: Callable[[], bool]) -> Engine:
         return self.bench.script.start(
             name, EngineOptions(log=self.bench.home / "logs" / "plans.log", canceled=canceled)
         )

@@ -135,7 +135,7 @@ class FakePlanner:
         out.write_bytes(f"rewritten for {lanes} lanes".encode())
         return Rewritten(path=out, applied={"aligned": 1}, undone={})
 
-    def start(self, name: str, canceled: Callable[[], bool]) -> FakeEngine:
+    def start(self, name: str, folder: Path, canceled: Callable[[], bool]) -> FakeEngine:
         if name in self.missing:
             raise errors.EngineNotInstalled(f"the {name} engine is not installed", hint="Install it.")
         self.started.append(name)

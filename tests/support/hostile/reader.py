@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from domain import errors
@@ -20,7 +21,8 @@ class Reader:
     def __init__(self, python: Path, folder: Path, *, seconds: float = 60.0) -> None:
         self._python, self._folder, self._seconds = python, folder, seconds
         self._spec = catalogue.get("onnx")
-        self._limits = Inspector(spec=self._spec, python=Path()).limits(0)
+        limits = Inspector(spec=self._spec, python=Path()).limits(0)
+        self._limits = replace(limits, writable=(str(folder),))
         self._engine: EngineSession | None = None
 
     def inspect(self, content: bytes) -> str | None:

@@ -26,14 +26,15 @@ def refuse(_params: object, _emit: object) -> dict[str, object]:
 
 
 def test_a_refusal_is_the_callers_error(tmp_path: Path) -> None:
-    asking = Questions(FakeEngine({"check": refuse}), seconds=5, canceled=never)
+    asking = Questions(FakeEngine({"check": refuse}), folder=tmp_path, seconds=5, canceled=never)
     with pytest.raises(errors.UnsupportedOperators) as caught:
         asking.check(tmp_path / "m.onnx")
     assert caught.value.details == {"operators": {"Foo": 1}}
 
 
 def test_whoever_asks_may_stop(tmp_path: Path) -> None:
-    asking = Questions(FakeEngine({"check": lambda params, emit: {"operators": {}}}), seconds=5, canceled=lambda: True)
+    engine = FakeEngine({"check": lambda params, emit: {"operators": {}}})
+    asking = Questions(engine, folder=tmp_path, seconds=5, canceled=lambda: True)
     with pytest.raises(Canceled):
         asking.check(tmp_path / "m.onnx")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import platform
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.hostile.tars import hostile
+from tests.support.tuner.fakes import FakeEngine
 from tests.support.tunesmith.commands import run
 from tests.unit.tuner.test_bundle import MANIFEST, REPORT
+from tuner.engines.protocol.serving import EngineFailure
 from tuner.results import bundle
+from tuner.sandbox.limits import Limits
 from tunesmith.cli.local import Published, compared, published
 
 HERE = {"device_key": "x86_64/acme/avx2/t2", "threads": 2, "same_device": True}
@@ -50,6 +54,43 @@ def test_inputs_that_are_no_arrays(capsys: pytest.CaptureFixture[str], tmp_path:
     status, _, err = run(capsys, "run", model, "--inputs", model)
     assert (status, err.splitlines()[0]) == (5, f"error[invalid_inputs]: {model} is not an .npz file")
     assert "hint: Pass an .npz file" in err
+
+
+@pytest.fixture
+def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Limits]:
+    """Those of the process that runs ``b.tar``, which has too little memory."""
+    given: list[Limits] = []
+
+    def refuse(*_: object) -> Any:
+        raise EngineFailure("engine_internal_error", "MemoryError: Unable to allocate 8.00 GiB")
+
+    def start(*_: object, limits: Limits, **_named: object) -> Any:
+        given.append(limits)
+        return nullcontext(FakeEngine({"run": refuse}))
+
+    monkeypatch.setattr("tuner.host.environments.interpreter", lambda *_: Path("python"))
+    monkeypatch.setattr("tuner.host.session.EngineSession.start", start)
+    compiled = tmp_path / "compiled"
+    compiled.mkdir()
+    for name in ("mod.so", "mod.json", "mod.params"):
+        (compiled / name).write_bytes(bytes(10_000))
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT)
+    return given
+
+
+def test_memory_follows_from_the_manifest(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: list[Limits]
+) -> None:
+    needed = 4 * 2**30 + 8 * (4 * (3 * 48 * 192 + 2) + 30_000)
+    for host, least, most in ((2**40, needed, needed + 2**20), (2**32, 3 * 2**30, 3 * 2**30)):
+        monkeypatch.setattr("tuner.sandbox.limits.memory_of_host", lambda host=host: host)
+        status, _, err = run(capsys, "run", tmp_path / "b.tar")
+        assert (status, err.partition(":")[0]) == (5, "error[memory_limit]")
+        assert least <= (limits[-1].data_bytes or 0) <= most
+    _, _, err = run(capsys, "run", tmp_path / "b.tar", "--memory-mb", 1500)
+    assert limits[-1].data_bytes == 1500 * 2**20
+    assert "the bundle needs more than 1500 MiB of memory\nhint: Allow more with --memory-mb" in err
+    assert [Path(path).name for path in limits[-1].writable] == ["written"]
 
 
 def test_the_published_median_is_the_evidences(tmp_path: Path) -> None:

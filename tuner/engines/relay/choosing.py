@@ -1,6 +1,6 @@
 """Choice of the record to use for each workload of a network: the fastest operator is not always the best neighbour.
 
-The cost of rearranging a tensor is measured once per CPU and thread count, with a handful of kernels.
+The cost of rearranging a tensor is measured once per process and thread count, with a handful of kernels.
 ``AlterOpLayout``'s transforms are separate kernels, because convolutions fuse with elementwise operators only. Their
 time depends on the number of elements and on how vectors meet blocks. On a Zen 4, in ns per element, from 30 thousand
 to a million elements: packing NCHW 0.15 for any block, splitting blocks 0.05 to 0.21, merging or mixing them 0.40 to
@@ -9,14 +9,10 @@ to a million elements: packing NCHW 0.15 for any block, splitting blocks 0.05 to
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +33,6 @@ _SHAPE = (1, 48, 26, 26)
 """Shape of the measured tensor: 127 KiB, which fits in the L2 cache like most tensors between convolutions."""
 _REPEATS = 15
 _RUNS = 40
-_CACHE = "transform-costs.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +70,8 @@ def transform_costs(target: Any, threads: int) -> Costs:
 
 @lru_cache(maxsize=8)
 def _measured_costs(target: str, threads: int) -> Costs:
-    key = f"{target} t{threads} {tvm.__version__}"
-    known = _load().get(key)
-    if known and set(known) == set(_MEASURED):
-        return Costs(**known)
-    measured = _measure(tvm.target.Target(target), threads)
-    _keep(key, measured)
-    return measured
+    # Not stored: processes that handle untrusted models share no files.
+    return _measure(tvm.target.Target(target), threads)
 
 
 def _measure(target: Any, threads: int) -> Costs:
@@ -112,34 +102,6 @@ def _kernel(target: Any, block: int, other: int) -> tuple[Any, list[tuple[int, .
 
 def _name(block: int) -> str:
     return f"NCHW{block}c" if block else "NCHW"
-
-
-def _path() -> Path | None:
-    """Return the cache file in this engine's environment, or None if the environment was not created by Tunesmith."""
-    folder = Path(sys.prefix)
-    return folder / _CACHE if (folder / "CACHEDIR.TAG").is_file() else None
-
-
-def _load() -> dict[str, Any]:
-    path = _path()
-    try:
-        known = json.loads(path.read_text(encoding="utf-8")) if path else {}
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _keep(key: str, costs: Costs) -> None:
-    path = _path()
-    if path is None:
-        return
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump({**_load(), key: asdict(costs)}, file, indent=1)
-        Path(file.name).replace(path)
-    except OSError:
-        # The environment belongs to another user, or the disk is full; the next process measures again.
-        return
 
 
 TRANSFORM_SECONDS = 1e-6

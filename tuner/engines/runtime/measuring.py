@@ -268,16 +268,14 @@ def _measurement(answer: CallResult) -> Measurement:
 
 
 def _calibrate(runner: processes.Child) -> float | None:
-    runner.submit("calibrate", (), _CALIBRATION_SECONDS)
-    outcome = runner.fetch()
+    outcome = runner.ask("calibrate", (), _CALIBRATION_SECONDS)
     return None if outcome.error is not None else outcome.value
 
 
 def _run(runner: processes.Child, path: str, shapes: Any, options: MeasureOptions, best: float) -> Measurement:
     flush = options.enable_cpu_cache_flush
     arguments = (path, shapes, options.number, options.repeat, options.min_repeat_ms, flush, best)
-    runner.submit("measure", arguments, options.timeout)
-    outcome = runner.fetch()
+    outcome = runner.ask("measure", arguments, options.timeout)
     time.sleep(options.cooldown_interval)
     if isinstance(outcome.error, processes.ChildTimedOut):
         return Measurement(error="run_timeout", message=f"not measured within {options.timeout:g} s")

@@ -6,6 +6,9 @@ forked by a fork server that has imported the module (``… forking FD MODULE``)
 and 200 MB; a fork takes 6 ms and the pages it writes to. TVM starts no threads before its first parallel loop or
 launch, so a fork loses none.
 
+A call whose process ended with the fork server, for example because somebody killed it, is repeated: that says nothing
+about the call.
+
 TVM's ``PopenPoolExecutor`` enforces its time limit inside the child, where native code that never returns can defeat
 it; here the parent waits and kills.
 """
@@ -24,7 +27,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection, reduction
 from typing import Any, NoReturn
 
@@ -33,6 +36,9 @@ from tuner.engines.protocol.serving import EngineFailure
 
 START_SECONDS = 120.0
 _EXIT_SECONDS = 5.0
+_ORPHANED_SECONDS = 1.0
+_MOST_LOSSES = 3
+"""Ends of the fork server after which a call is not repeated again."""
 _READY = "ready"
 _SERVING, _FORKING = "serving", "forking"
 
@@ -43,6 +49,10 @@ Call = tuple[str, Sequence[Any]]
 
 class ChildDied(Exception):
     """The process exited or was killed by a signal; the message says how."""
+
+
+class ForkServerDied(ChildDied):
+    """The process ended with its fork server."""
 
 
 class ChildTimedOut(Exception):
@@ -92,6 +102,14 @@ class Forked:
         pid, self.pid = self.pid, None
         return self._fork_server.status(self._parent, pid, timeout)
 
+    def is_orphaned(self, wait_seconds: float = 0.0) -> bool:
+        """Return whether the fork server has ended, and this process with it."""
+        if wait_seconds and self._fork_server.runs(self._parent):
+            # A process learns of its parent's death before anybody else can.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._parent.wait(wait_seconds)
+        return not self._fork_server.runs(self._parent)
+
     def _has_ended(self, timeout: float) -> bool:
         """Return whether the process has ended; the fork server must not block on a running one."""
         if self._pidfd is None:
@@ -127,9 +145,13 @@ class ForkServer:
             theirs.close()
         return Forked(self, parent), ours
 
+    def runs(self, parent: subprocess.Popen[bytes]) -> bool:
+        """Return whether ``parent`` is still the process that forks."""
+        return parent is self._process and parent.poll() is None
+
     def status(self, parent: subprocess.Popen[bytes], pid: int, timeout: float) -> int | None:
         """Return the exit status of an ended process; None if the fork server has ended or does not answer."""
-        if self._control is None or parent is not self._process or parent.poll() is not None:
+        if self._control is None or not self.runs(parent):
             return None
         deadline = time.monotonic() + timeout
         with contextlib.suppress(OSError, EOFError):
@@ -187,10 +209,13 @@ class Child:
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._connection: connection.Connection | None = None
         self._ready = False
+        self._losses = 0
         self._began = self._deadline = 0.0
 
     def start(self) -> None:
         """Start without waiting, so that several children start in parallel."""
+        if isinstance(self._process, Forked) and self._process.is_orphaned():
+            self.kill()
         if self._process is not None:
             return
         if self._fork_server:
@@ -218,11 +243,21 @@ class Child:
                 return Outcome(error=ChildTimedOut(f"more than {time.monotonic() - self._began:.3g} s"))
             succeeded, value = self.connection.recv()
         except (EOFError, OSError):
-            return Outcome(error=ChildDied(self._exit_status()))
+            return Outcome(error=self._death())
         seconds = time.monotonic() - self._began
         return (
             Outcome(value=value, seconds=seconds) if succeeded else Outcome(error=ChildRaised(value), seconds=seconds)
         )
+
+    def ask(self, function: str, arguments: Sequence[Any], timeout: float) -> Outcome:
+        """Submit a call and fetch its outcome. Raises EngineFailure ``child_not_started``, also if the fork server ends
+        during the call time and again."""
+        for _ in range(_MOST_LOSSES):
+            self.submit(function, arguments, timeout)
+            outcome = self.fetch()
+            if not isinstance(outcome.error, ForkServerDied):
+                return outcome
+        raise _not_started("the fork server ended again and again")
 
     def limit(self, seconds: float) -> None:
         """Set the call's time limit to ``seconds`` after its start."""
@@ -268,13 +303,18 @@ class Child:
             if not self.connection.poll(wait_seconds) and not self.is_due():
                 return False
         self._listen()
-        if not self._ready:
-            message = self._exit_status()
-            if self._fork_server:
-                # The fork server itself may hang; the next child gets a new one.
-                self._fork_server.close()
-            raise EngineFailure("child_not_started", f"a build or measure process did not start: {message}")
-        return True
+        if self._ready:
+            self._losses = 0
+            return True
+        death = self._death()
+        self._losses += 1
+        if isinstance(death, ForkServerDied) and self._losses < _MOST_LOSSES:
+            self.start()
+            return self.is_ready(wait_seconds)
+        if self._fork_server:
+            # The fork server itself may hang; the next child gets a new one.
+            self._fork_server.close()
+        raise _not_started(str(death))
 
     def _listen(self) -> None:
         """Read the ready message and the pid, if they have arrived."""
@@ -286,15 +326,34 @@ class Child:
             if isinstance(self._process, Forked):
                 self._process.named(pid)
 
-    def _exit_status(self) -> str:
-        status = None
-        if self._process is not None:
+    def _death(self) -> ChildDied:
+        process, status = self._process, None
+        if process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                status = self._process.wait(_EXIT_SECONDS)
+                status = process.wait(_EXIT_SECONDS)
+        orphaned = status is None and isinstance(process, Forked) and process.is_orphaned(_ORPHANED_SECONDS)
         self.kill()
+        if orphaned:
+            return ForkServerDied("its fork server ended")
         if status is None:
-            return "it closed its connection"
-        return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            return ChildDied("it closed its connection")
+        return ChildDied(f"ended by signal {-status}" if status < 0 else f"ended with status {status}")
+
+
+def _not_started(reason: str) -> EngineFailure:
+    return EngineFailure("child_not_started", f"a build or measure process did not start: {reason}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Queued:
+    """A call of a pool."""
+
+    position: int
+    function: str
+    arguments: Sequence[Any]
+    timeout: float
+    losses: int = 0
+    """Fork servers that ended during the call."""
 
 
 class Pool:
@@ -304,8 +363,8 @@ class Pool:
         self, size: int, module: str, environment: Mapping[str, str], fork_server: ForkServer | None = None
     ) -> None:
         self._children = [Child(module, environment, fork_server) for _ in range(size)]
-        self._waiting: deque[tuple[int, str, Sequence[Any], float]] = deque()
-        self._busy: dict[Child, int] = {}
+        self._waiting: deque[_Queued] = deque()
+        self._busy: dict[Child, _Queued] = {}
         self._starting: list[Child] = []
         """Children whose start-up is awaited because calls are queued."""
 
@@ -338,14 +397,24 @@ class Pool:
     def submit(self, calls: Sequence[Call], timeout: float) -> None:
         """Queue ``calls``; ``collect`` returns their outcomes."""
         self.start()
-        self._waiting.extend((position, *call, timeout) for position, call in enumerate(calls))
+        for position, (function, arguments) in enumerate(calls):
+            self._waiting.append(_Queued(position=position, function=function, arguments=arguments, timeout=timeout))
         self._hand_out()
 
     def collect(self) -> list[tuple[int, Outcome]]:
-        """Return the outcomes available now, with their positions among the submitted calls; does not block."""
+        """Return the outcomes available now, with their positions among the submitted calls; does not block.
+
+        Raises EngineFailure ``child_not_started``, also if the fork server ends during one call time and again.
+        """
         answered = connection.wait(self.connections, 0)
         ended = [child for child in self._busy if child.connection in answered or child.is_due()]
-        outcomes = [(self._busy.pop(child), child.fetch()) for child in ended]
+        outcomes = []
+        for child in ended:
+            call, outcome = self._busy.pop(child), child.fetch()
+            if isinstance(outcome.error, ForkServerDied):
+                self._repeat(call)
+            else:
+                outcomes.append((call.position, outcome))
         self._hand_out()
         return outcomes
 
@@ -366,9 +435,14 @@ class Pool:
         for child in self._children:
             child.kill()
 
+    def _repeat(self, call: _Queued) -> None:
+        if call.losses + 1 >= _MOST_LOSSES:
+            raise _not_started("the fork server ended again and again")
+        self._waiting.appendleft(replace(call, losses=call.losses + 1))
+
     def _allow(self, seconds: float) -> None:
         """Set the time limit of running and queued calls."""
-        self._waiting = deque((*call[:3], seconds) for call in self._waiting)
+        self._waiting = deque(replace(call, timeout=seconds) for call in self._waiting)
         for child in self._busy:
             child.limit(seconds)
 
@@ -381,9 +455,9 @@ class Pool:
             if not child.is_ready():
                 self._starting.append(child)
                 continue
-            position, function, arguments, timeout = self._waiting.popleft()
-            child.submit(function, arguments, timeout)
-            self._busy[child] = position
+            call = self._waiting.popleft()
+            child.submit(call.function, call.arguments, call.timeout)
+            self._busy[child] = call
         if not self._waiting:
             self._starting.clear()
 

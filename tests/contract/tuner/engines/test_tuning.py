@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +88,39 @@ def test_builds_that_take_too_long_are_data(twin: Twin, convolution: dict[str, A
     # The processes that were killed are replaced.
     _, trials = tune(twin.session, convolution, tmp_path / "j", trials=2, options={"n_trial": 41})
     assert all(trial["error"] is None for trial in trials)
+
+
+def _fork_servers(engine: EngineSession) -> list[int]:
+    """Those that have forked already."""
+    children = Path(f"/proc/{engine.pid}/task/{engine.pid}/children").read_text().split()
+    named = [pid for pid in children if b"\0forking\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [int(pid) for pid in named if Path(f"/proc/{pid}/task/{pid}/children").read_text()]
+
+
+def test_a_fork_server_that_is_killed_costs_no_trial(
+    twin: Twin, convolution: dict[str, Any], engine_logs: Path, tmp_path: Path
+) -> None:
+    """Neither while candidates are built nor while one is measured."""
+    killed: list[int] = []
+
+    def disturb() -> None:
+        for wait_seconds in (0.3, 1.0):
+            with contextlib.suppress(OSError):
+                while not (found := [pid for pid in _fork_servers(engine) if pid not in killed]):
+                    time.sleep(0.01)
+                time.sleep(wait_seconds)
+                os.kill(found[0], signal.SIGKILL)
+                killed.append(found[0])
+
+    with start(twin.name, engine_logs / f"{twin.name}-killed.log") as engine:
+        killer = threading.Thread(target=disturb, daemon=True)
+        killer.start()
+        _, trials = tune(engine, convolution, tmp_path / "j", trials=COUNT)
+        killer.join(10)
+    assert killed
+    assert len(trials) == COUNT
+    # On a busy machine a build may be given up that takes much longer than the others.
+    assert {trial["error"] for trial in trials} <= {None, TrialError.BUILD_TIMEOUT.value}
 
 
 def test_a_fresh_engine_measures_nothing_again(

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import resource
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from tests.support.tuner import sandboxed
 from tuner.sandbox import entering, filters, landlock, namespaces
-from tuner.sandbox import limits as sandbox
 from tuner.sandbox.limits import Limits
 
-_NOBODY = 65534
-_SYSTEM_PYTHON = "/usr/bin/python3"
-"""One that nobody may run, wherever the tests' own lies."""
 _CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5); print('reached')"
 _STRANGER = """
 import socket, sys
@@ -35,46 +29,6 @@ except PermissionError:
 _CALL = "import ctypes, sys; c = ctypes.CDLL(None, use_errno=True); {}; print('errno', ctypes.get_errno())"
 
 
-def _as(user: int) -> list[str]:
-    return [] if user == os.geteuid() else ["setpriv", f"--reuid={user}", "--clear-groups"]
-
-
-def _python(user: int) -> str:
-    return sys.executable if user == os.geteuid() else _SYSTEM_PYTHON
-
-
-def _run(limits: Limits, *arguments: str, user: int | None = None) -> str:
-    user = os.geteuid() if user is None else user
-    enter = limits.command()
-    command = [*_as(user), _python(user), *enter[1:], _python(user), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, cwd="/")
-    return ended.stdout + ended.stderr
-
-
-def _strength(user: int) -> dict[str, Any]:
-    return _told((*_as(user), _python(user), *sandbox.probe_command()[1:]))
-
-
-@functools.cache
-def _told(command: tuple[str, ...]) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return said
-
-
-def _users() -> list[int]:
-    """Nobody too, where the tests may become nobody and nobody may read them."""
-    others = os.geteuid() == 0 and shutil.which("setpriv") and Path(_SYSTEM_PYTHON).exists()
-    if not others:
-        return [os.geteuid()]
-    reads = subprocess.run([*_as(_NOBODY), "test", "-r", sandbox.__file__], check=False).returncode == 0
-    return [os.geteuid(), _NOBODY] if reads else [os.geteuid()]
-
-
-@pytest.fixture(params=_users(), ids=lambda user: "root" if user == 0 else f"user {user}")
-def user(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
 @pytest.fixture
 def port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -82,44 +36,35 @@ def port() -> Iterator[int]:
 
 
 def test_who_reads_uploads_reaches_nobody(user: int, port: int) -> None:
-    assert "reached" in _run(Limits(), "-c", _CONNECT, str(port), user=user)
-    strength = _strength(user)
+    assert "reached" in sandboxed.run(Limits(), "-c", _CONNECT, str(port), user=user)
+    strength = sandboxed.strength(user)
     # Where the kernel grants no network of one's own, the filter keeps Internet sockets away.
     assert strength["network"] or strength["calls"], strength
-    assert "reached" not in _run(Limits(offline=True), "-c", _CONNECT, str(port), user=user)
-
-
-@pytest.fixture
-def no_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in most containers."""
-    refuse = "from tuner.sandbox import entering, namespaces; namespaces._unshare = lambda flags: False; entering"
-    for name, called in (("_ENTER", "main"), ("_PROBE", "probe")):
-        code = f"import sys; sys.path.insert(0, sys.argv.pop(1)); {refuse}.{called}()"
-        monkeypatch.setattr(sandbox, name, code)
+    assert "reached" not in sandboxed.run(Limits(offline=True), "-c", _CONNECT, str(port), user=user)
 
 
 @pytest.mark.usefixtures("no_namespaces")
 def test_without_a_namespace_the_filter_keeps_internet_sockets_away() -> None:
-    if not _strength(os.geteuid())["calls"]:
+    if not sandboxed.strength(os.geteuid())["calls"]:
         pytest.skip("this kernel has no seccomp filters")
     for family in (socket.AF_INET, socket.AF_INET6):
-        assert "refused" in _run(Limits(offline=True), "-c", _STRANGER, str(int(family)))
-        assert "refused" not in _run(Limits(), "-c", _STRANGER, str(int(family)))
-    assert "refused" not in _run(Limits(offline=True), "-c", _STRANGER, str(int(socket.AF_UNIX)))
+        assert "refused" in sandboxed.run(Limits(offline=True), "-c", _STRANGER, str(int(family)))
+        assert "refused" not in sandboxed.run(Limits(), "-c", _STRANGER, str(int(family)))
+    assert "refused" not in sandboxed.run(Limits(offline=True), "-c", _STRANGER, str(int(socket.AF_UNIX)))
 
 
 def test_its_own_loopback_is_up(user: int) -> None:
-    if not _strength(user)["network"]:
+    if not sandboxed.strength(user)["network"]:
         pytest.skip("this kernel grants no network namespace")
     speak = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); "
         "socket.create_connection(s.getsockname(), 5); print('heard')"
     )
-    assert "heard" in _run(Limits(offline=True), "-c", speak, user=user)
+    assert "heard" in sandboxed.run(Limits(offline=True), "-c", speak, user=user)
 
 
 def test_credentials_look_empty(user: int, tmp_path: Path) -> None:
-    if not _strength(user)["files"]:
+    if not sandboxed.strength(user)["files"]:
         pytest.skip("this kernel grants no mount namespace")
     folder = tmp_path / "run"
     folder.mkdir()
@@ -133,13 +78,13 @@ def test_credentials_look_empty(user: int, tmp_path: Path) -> None:
         "import pathlib, sys; p = pathlib.Path(sys.argv[1]); "
         "print([(p / 'server.json').read_text(), [*(p / 'run').iterdir()], (p / 'model.onnx').read_text()])"
     )
-    assert "['', [], 'model']" in _run(Limits(hidden=hidden), "-c", look, str(tmp_path), user=user)
+    assert "['', [], 'model']" in sandboxed.run(Limits(hidden=hidden), "-c", look, str(tmp_path), user=user)
     assert (tmp_path / "server.json").read_text() == "secret", "the host sees what it saw"
 
 
 @pytest.mark.usefixtures("no_namespaces")
 def test_without_a_namespace_landlock_keeps_credentials_from_being_opened(user: int, tmp_path: Path) -> None:
-    strength = _strength(user)
+    strength = sandboxed.strength(user)
     assert not strength["network"]
     if not strength["files"]:
         pytest.skip("this kernel has no Landlock")
@@ -151,8 +96,8 @@ def test_without_a_namespace_landlock_keeps_credentials_from_being_opened(user: 
     read = "import sys; print(open(sys.argv[1]).read())"
     hidden = (str(tmp_path / "server.json"), str(tmp_path / "run"), "/nonexistent/too")
     for name in ("run/key", "server.json"):
-        assert "PermissionError" in _run(Limits(hidden=hidden), "-c", read, str(tmp_path / name), user=user)
-    assert _run(Limits(hidden=hidden), "-c", read, str(tmp_path / "model.onnx"), user=user) == "model.onnx\n"
+        assert "PermissionError" in sandboxed.run(Limits(hidden=hidden), "-c", read, str(tmp_path / name), user=user)
+    assert sandboxed.run(Limits(hidden=hidden), "-c", read, str(tmp_path / "model.onnx"), user=user) == "model.onnx\n"
 
 
 _READ = """
@@ -182,30 +127,32 @@ def jobs(tmp_path: Path) -> Path:
 
 def _shown(jobs: Path) -> Limits:
     shown = (str(jobs / "mine"), str(jobs / "one-file"), str(jobs / "not-there"), "/usr")
-    return Limits(hidden=(str(jobs),), shown=shown)
+    return Limits(hidden=(str(jobs),), shown=shown, writable=(str(jobs / "mine"), str(jobs / "not-there")))
 
 
 def _seen(jobs: Path, user: int) -> list[str]:
     paths = [jobs / "mine" / "of-mine", jobs / "one-file", jobs / "theirs" / "of-theirs"]
-    return _run(_shown(jobs), "-c", _READ, *map(str, paths), user=user).splitlines()
+    return sandboxed.run(_shown(jobs), "-c", _READ, *map(str, paths), user=user).splitlines()
 
 
 def test_of_a_hidden_folder_some_is_shown(user: int, jobs: Path) -> None:
-    if not _strength(user)["files"]:
+    if not sandboxed.strength(user)["files"]:
         pytest.skip("this kernel grants no mount namespace")
     assert _seen(jobs, user)[:2] == ["of-mine seen", "one-file seen"]
     assert _seen(jobs, user)[2] in ("of-theirs FileNotFoundError", "of-theirs PermissionError")
     write = "import os, sys; os.chdir(sys.argv[1]); open('written', 'w').write('here'); os.rename('written', 'moved')"
-    assert not _run(_shown(jobs), "-c", write, str(jobs / "mine"), user=user)
+    assert not sandboxed.run(_shown(jobs), "-c", write, str(jobs / "mine"), user=user)
     assert (jobs / "mine" / "moved").read_text() == "here", "what is written there is there for the host"
 
 
 def test_beside_what_is_shown_nothing_can_be_made(user: int, jobs: Path) -> None:
     view = "/proc/self/ns/mnt"
-    if str(Path(view).readlink()) in _run(Limits(), "-c", f"import os; print(os.readlink({view!r}))", user=user):
+    if str(Path(view).readlink()) in sandboxed.run(
+        Limits(), "-c", f"import os; print(os.readlink({view!r}))", user=user
+    ):
         pytest.skip("this kernel grants no mount namespace")
     look = "import os, sys; print(sorted(os.listdir(sys.argv[1]))); open(sys.argv[1] + '/made', 'w')"
-    said = _run(_shown(jobs), "-c", look, str(jobs), user=user)
+    said = sandboxed.run(_shown(jobs), "-c", look, str(jobs), user=user)
     assert "['mine', 'one-file']" in said
     assert "Read-only file system" in said
     assert (jobs / "theirs" / "of-theirs").read_text() == "seen", "the host sees what it saw"
@@ -213,19 +160,16 @@ def test_beside_what_is_shown_nothing_can_be_made(user: int, jobs: Path) -> None
 
 @pytest.mark.usefixtures("no_namespaces")
 def test_without_a_namespace_landlock_shows_some_of_a_hidden_folder(user: int, jobs: Path) -> None:
-    if not _strength(user)["files"]:
+    if not sandboxed.strength(user)["files"]:
         pytest.skip("this kernel has no Landlock")
     assert _seen(jobs, user) == ["of-mine seen", "one-file seen", "of-theirs PermissionError"]
     later = "import sys; p = sys.argv[1] + '/later'; open(p, 'w').write('made'); print(open(p).read())"
-    assert _run(_shown(jobs), "-c", later, str(jobs / "mine"), user=user) == "made\n"
+    assert sandboxed.run(_shown(jobs), "-c", later, str(jobs / "mine"), user=user) == "made\n"
 
 
 def test_what_cannot_be_shown_is_not_hidden_by_mounts(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Landlock hides it then; an engine without its own files would be of no use."""
-    broken = "namespaces._put_back = lambda *_: False; entering"
-    imports = "import sys; sys.path.insert(0, sys.argv.pop(1)); from tuner.sandbox import entering, namespaces"
-    code = f"{imports}; {broken}.main()"
-    monkeypatch.setattr(sandbox, "_ENTER", code)
+    sandboxed.weaken(monkeypatch, ["namespaces._put_back = lambda *_: False"])
     assert _seen(jobs, os.geteuid())[:2] == ["of-mine seen", "one-file seen"]
 
 
@@ -241,10 +185,11 @@ def test_without_a_namespace_files_move_between_folders_that_are_allowed(user: i
         "import os, sys; os.chdir(sys.argv[1]); open('one/a', 'w').write('moved'); os.rename('one/a', 'other/a');"
         "print(open('other/a').read()); os.link('token', 'other/token')"
     )
-    said = _run(Limits(hidden=(str(tmp_path / "token"),)), "-c", move, str(tmp_path), user=user)
-    if landlock._access() & landlock._REFER or not _strength(user)["files"]:
+    limits = Limits(hidden=(str(tmp_path / "token"),), writable=(str(tmp_path / "one"), str(tmp_path / "other")))
+    said = sandboxed.run(limits, "-c", move, str(tmp_path), user=user)
+    if landlock.knows_moves() or not sandboxed.strength(user)["files"]:
         assert "moved\n" in said
-    assert not _strength(user)["files"] or "OSError" in said or "PermissionError" in said
+    assert not sandboxed.strength(user)["files"] or "OSError" in said or "PermissionError" in said
 
 
 def test_namespaces_without_privileges_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,20 +221,20 @@ def test_processes_are_limited_where_namespaces_count_their_own(
     monkeypatch.setattr(entering, "_lower", lambda kind, _limit: kinds.append(kind))
     monkeypatch.setattr(namespaces, "leave", lambda **_: {"network"})
     monkeypatch.setattr(namespaces, "drop_privileges", lambda: True)
-    monkeypatch.setattr(landlock, "restrict", lambda _hidden, _shown: set())
+    monkeypatch.setattr(landlock, "restrict", lambda *_: set())
     monkeypatch.setattr(filters, "set_filter", lambda **_: True)
-    entering._enter({"offline": True, "hidden": [], "shown": [], "sockets": []})
+    entering._enter({"offline": True, "hidden": [], "shown": [], "sockets": [], "writable": []})
     assert kinds == [resource.RLIMIT_NPROC] * lowered
 
 
 def test_no_privileges_and_no_way_to_more(user: int) -> None:
-    lines = _run(Limits(), "-c", "print(open('/proc/self/status').read())", user=user).splitlines()
+    lines = sandboxed.run(Limits(), "-c", "print(open('/proc/self/status').read())", user=user).splitlines()
     status = {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
     assert status["NoNewPrivs"] == "1"
     # Root keeps the right to open its user's files.
     for kind in ("CapPrm", "CapEff", "CapBnd"):
         assert int(status[kind], 16) in ((0, 2) if user == 0 or kind == "CapBnd" else (0,)), kind
-    if _strength(user)["calls"]:
+    if sandboxed.strength(user)["calls"]:
         assert status["Seccomp"] == "2"
 
 
@@ -306,9 +251,9 @@ def test_no_privileges_and_no_way_to_more(user: int) -> None:
     ids=["ptrace", "unshare", "mount", "umount", "chroot", "io_uring"],
 )
 def test_calls_that_lead_out_are_refused(user: int, call: str) -> None:
-    if not _strength(user)["calls"]:
+    if not sandboxed.strength(user)["calls"]:
         pytest.skip("this kernel has no seccomp filters")
-    assert "errno 1\n" in _run(Limits(), "-c", _CALL.format(call), user=user)
+    assert "errno 1\n" in sandboxed.run(Limits(), "-c", _CALL.format(call), user=user)
 
 
 def test_ordinary_programs_run(user: int) -> None:
@@ -317,17 +262,17 @@ def test_ordinary_programs_run(user: int) -> None:
         "t = threading.Thread(target=print, args=('thread',)); t.start(); t.join();"
         "print(subprocess.run(['/bin/echo', 'child'], capture_output=True, text=True, check=True).stdout)"
     )
-    said = _run(Limits(offline=True, cpu_seconds=20), "-c", work, user=user)
+    said = sandboxed.run(Limits(offline=True, cpu_seconds=20), "-c", work, user=user)
     assert "thread" in said, said
     assert "child" in said, said
 
 
 def test_it_signals_none_but_its_own(user: int) -> None:
-    if not _strength(user)["signals"]:
+    if not sandboxed.strength(user)["signals"]:
         pytest.skip("this kernel's Landlock knows no signals")
-    with subprocess.Popen([*_as(user), "sleep", "60"]) as other:
+    with subprocess.Popen([*sandboxed.as_user(user), "sleep", "60"]) as other:
         try:
-            said = _run(Limits(), "-c", f"import os; os.kill({other.pid}, 15)", user=user)
+            said = sandboxed.run(Limits(), "-c", f"import os; os.kill({other.pid}, 15)", user=user)
             assert "PermissionError" in said
             assert other.poll() is None
         finally:
@@ -345,13 +290,14 @@ def test_it_signals_none_but_its_own(user: int) -> None:
     ids=["address space", "memory", "file", "core"],
 )
 def test_limits_hold(limits: Limits, code: str, said: str, tmp_path: Path) -> None:
-    ended = _run(limits, "-c", f"import os; os.chdir({str(tmp_path)!r}); {code}")
+    limits = replace(limits, writable=(str(tmp_path),))
+    ended = sandboxed.run(limits, "-c", f"import os; os.chdir({str(tmp_path)!r}); {code}")
     assert (said in ended) if said else not ended
 
 
 def test_reserved_memory_is_no_memory() -> None:
     reserve = "import mmap; mmap.mmap(-1, 2**33, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)"
-    assert not _run(Limits(data_bytes=2**30), "-c", reserve)
+    assert not sandboxed.run(Limits(data_bytes=2**30), "-c", reserve)
 
 
 def test_cpu_time_ends_it() -> None:

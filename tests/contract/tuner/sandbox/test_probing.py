@@ -11,7 +11,7 @@ import pytest
 from tuner.sandbox import limits, probing
 from tuner.sandbox.probing import Strength
 
-WHOLE = {"network": True, "files": True, "calls": True, "signals": True, "privileges": True}
+WHOLE = {"network": True, "files": True, "writes": True, "calls": True, "signals": True, "privileges": True}
 
 
 def test_a_whole_sandbox_is_told_in_a_few_words() -> None:

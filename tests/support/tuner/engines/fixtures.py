@@ -13,7 +13,7 @@ import pytest
 from domain.artifacts import Report, Variant
 from tests.support import models
 from tuner.host import catalogue, environments
-from tuner.host.session import EngineSession
+from tuner.host.session import EngineSession, Limits
 
 Call = Callable[..., dict[str, Any]]
 NOTHING_TUNED = Report(
@@ -31,8 +31,9 @@ def home() -> Path:
 
 
 def start(name: str, log: Path) -> EngineSession:
-    spec = catalogue.get(name)
-    return EngineSession.start(spec, environments.interpreter(spec, home()), log_path=log)
+    """Start an engine that may write wherever tests do; ``log`` is in a folder made by ``tmp_path_factory``."""
+    spec, limits = catalogue.get(name), Limits(writable=(str(log.parent.parent),))
+    return EngineSession.start(spec, environments.interpreter(spec, home()), log_path=log, limits=limits)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from pathlib import Path
 
 IMPORTED_BY = os.getpid()
 
@@ -26,4 +28,19 @@ def die(status: int) -> None:
     os._exit(status)
 
 
-FUNCTIONS = {"sleep": sleep, "whoami": whoami, "die": die}
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def outlive(path: str, kills: int) -> int:
+    """Kill the fork server, and so this process, in the first ``kills`` calls; return the number of calls."""
+    with Path(path).open("a+") as file:
+        file.write(".")
+        calls = file.tell()
+    if calls <= kills:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    return calls
+
+
+FUNCTIONS = {"sleep": sleep, "whoami": whoami, "die": die, "kill": kill, "outlive": outlive}

@@ -13,7 +13,16 @@ import pytest
 
 from tests.contract.tuner.engines.runtime import example_calls
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime.processes import Child, ChildDied, ChildRaised, ChildTimedOut, ForkServer, Outcome, Pool
+from tuner.engines.runtime.processes import (
+    Child,
+    ChildDied,
+    ChildRaised,
+    ChildTimedOut,
+    ForkServer,
+    ForkServerDied,
+    Outcome,
+    Pool,
+)
 
 _SECONDS = 20.0
 
@@ -101,9 +110,32 @@ def test_a_fork_server_that_was_killed_starts_again(server: ForkServer) -> None:
     process, parent = ask(one, "whoami").value[:2]
     os.kill(parent, signal.SIGKILL)
     _await_end(process)
-    assert isinstance(ask(one, "sleep", 0.0).error, ChildDied)
     again = ask(one, "whoami").value
     assert again[1] != parent
+    one.submit("sleep", (30.0,), _SECONDS)
+    os.kill(again[1], signal.SIGKILL)
+    assert isinstance(one.fetch().error, ForkServerDied)
+
+
+def test_a_call_is_repeated_after_its_fork_server_was_killed(server: ForkServer, tmp_path: Path) -> None:
+    one = child(server)
+    assert one.ask("outlive", (str(tmp_path / "a"), 1), _SECONDS).value == 2
+    with pytest.raises(EngineFailure, match="again and again"):
+        one.ask("outlive", (str(tmp_path / "b"), 99), _SECONDS)
+    assert one.ask("sleep", (0.0,), _SECONDS).value == 0.0
+
+
+def test_a_child_that_starts_while_its_fork_server_is_killed_starts_again(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = child(server), child(server)
+    parent = ask(one, "whoami").value[1]
+    os.kill(parent, signal.SIGSTOP)
+    other.start()
+    os.kill(parent, signal.SIGKILL)
+    assert ask(other, "whoami").value[1] != parent
+    one.kill()
+    other.kill()
 
 
 def test_a_fork_server_that_hangs_is_replaced(server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +148,6 @@ def test_a_fork_server_that_hangs_is_replaced(server: ForkServer, monkeypatch: p
     monkeypatch.undo()
     assert ask(other, "whoami").value[1] != parent
     assert not _lives(parent)
-    assert isinstance(ask(one, "sleep", 0.0).error, ChildDied)
     assert ask(one, "sleep", 0.0).value == 0.0
 
 
@@ -176,6 +207,23 @@ def test_outcomes_come_in_the_order_of_the_calls(pool: Pool) -> None:
     outcomes = pool.map(sleeps(0.3, 0.0, 0.1, 0.05, 0.0), lambda: _SECONDS)
     assert [outcome.value for outcome in outcomes] == [0.3, 0.0, 0.1, 0.05, 0.0]
     assert not pool.connections
+
+
+def test_calls_outlive_the_fork_server(pool: Pool, tmp_path: Path) -> None:
+    calls = [*sleeps(0.3, 0.0), ("outlive", (str(tmp_path / "kills"), 2)), *sleeps(0.3, 0.2, 0.1)]
+    seen: list[Outcome] = []
+    outcomes = pool.map(calls, lambda: _SECONDS, seen.append)
+    assert [outcome.value for outcome in outcomes] == [0.3, 0.0, 3, 0.3, 0.2, 0.1]
+    assert len(seen) == len(calls)
+    with pytest.raises(EngineFailure, match="again and again"):
+        pool.map([("outlive", (str(tmp_path / "more"), 99))], lambda: _SECONDS)
+    assert [outcome.value for outcome in pool.map(sleeps(0.1), lambda: _SECONDS)] == [0.1]
+
+
+def test_one_that_kills_its_own_process_is_an_outcome(pool: Pool) -> None:
+    outcomes = pool.map([("die", (1,)), ("kill", ()), *sleeps(0.0)], lambda: _SECONDS)
+    assert [str(outcome.error) for outcome in outcomes[:2]] == ["ended with status 1", "ended by signal 9"]
+    assert outcomes[2].value == 0.0
 
 
 def test_what_others_took_shortens_the_time_of_one_under_way(pool: Pool) -> None:

@@ -1,4 +1,4 @@
-"""Reading of uncompressed tar archives that callers send.
+"""Reading of uncompressed tar archives that somebody else wrote.
 
 ``tarfile`` must not read them: it parses extended headers with regular expressions that take quadratic time while they
 hold the interpreter's lock, raises undocumented errors, and follows links. This reader looks at the headers alone. It

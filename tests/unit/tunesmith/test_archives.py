@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.hostile.tars import hostile
-from tuner import archives
+from tunesmith import archives
 
 CONTENTS = {"a": b"", "folder/b": b"b" * 511, "c": b"c" * 512, "d": b"d" * 100_000}
 

@@ -269,7 +269,9 @@ class Group:
 
 class EventKind(StrEnum):
     STATE = "state"  # {state, failure?}
-    STAGE = "stage"  # {stage, status: started|finished, seconds?, share}
+    STAGE = "stage"
+    """{stage, status, seconds?, share?, message?}: ``started``, ``finished``, or ``working``, with how many operators
+    an engine has handled in the ``message``; of these at most one in two seconds."""
     PROGRESS = "progress"
     """{trials_done, trials_planned, seconds, seconds_left, share, estimate, basis, tasks}; at most two per second.
 

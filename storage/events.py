@@ -67,9 +67,10 @@ def ended(session: Session, job_ids: Sequence[str]) -> set[str]:
 def forget(session: Session, *, ended_before: datetime, most_jobs: int) -> int:
     """Remove the events within jobs that ended before a time, for a limited number of jobs; returns that number.
 
-    Events of states and stages are kept: watchers still see how the job ended.
+    Events of states, and of starts and ends of stages, are kept: watchers still see how the job ended.
     """
-    within = EventRow.kind.in_([EventKind.PROGRESS, EventKind.NOTE])
+    working = (EventRow.kind == EventKind.STAGE) & (EventRow.data["status"].as_string() == "working")
+    within = EventRow.kind.in_([EventKind.PROGRESS, EventKind.NOTE]) | working
     has_some = select(EventRow.id).where(EventRow.job_id == JobRow.id, within).exists()
     old = select(JobRow.id).where(JobRow.finished_at < ended_before, has_some).limit(most_jobs)
     found = list(session.scalars(old))

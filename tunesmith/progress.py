@@ -53,6 +53,8 @@ class Progress:
     state: str = "queued"
     stage: str | None = None
     stage_started: datetime | None = None
+    doing: str = ""
+    """What the stage has done so far, operator by operator."""
     finished: dict[str, float] = field(default_factory=dict)
     """Seconds by stage."""
     trials_done: int = 0
@@ -80,6 +82,10 @@ class Progress:
 
     def _on_stage(self, data: dict[str, Any], at: datetime) -> None:
         stage = str(data.get("stage"))
+        if data.get("status") == "working":
+            self.doing = str(data.get("message", ""))
+            return
+        self.doing = ""
         self._advance(data)
         if data.get("status") == "finished":
             self.finished[stage] = float(data.get("seconds") or 0.0)
@@ -116,7 +122,7 @@ class Progress:
 
 
 class PlainView:
-    """Progress as lines, one every ten seconds while tuning."""
+    """Progress as lines, one every ten seconds within a stage."""
 
     def __init__(self, progress: Progress, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = progress
@@ -133,9 +139,16 @@ class PlainView:
             output.note(f"{data.get('stage')} took {data.get('seconds') or 0:.1f} s" + (f"; {plan}" if plan else ""))
         elif event.kind == "note":
             output.note(str(data.get("message")))
-        elif event.kind == "progress" and self._clock() - self._last >= _EVERY_SECONDS:
-            self._last = self._clock()
+        elif event.kind == "stage" and data.get("status") == "working" and self._is_due():
+            output.note(f"{data.get('stage')}  {data.get('message')}")
+        elif event.kind == "progress" and self._is_due():
             output.note(self._tuning())
+
+    def _is_due(self) -> bool:
+        due = self._clock() - self._last >= _EVERY_SECONDS
+        if due:
+            self._last = self._clock()
+        return due
 
     def _tuning(self) -> str:
         progress = self._progress

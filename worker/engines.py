@@ -128,8 +128,8 @@ class EnginePool:
         self._log = log
         self.canceled = canceled
         self._engines: dict[tuple[str, str], Engine] = {}
-        self.listener: OnEvent | None = None
-        """Receives every event of every engine, before the caller of the request."""
+        self.listener: Callable[[str, str, dict[str, Any]], None] | None = None
+        """Receives the engine's name and every event of every engine, before the caller of the request."""
         self.limit = TotalLimit()
         """The job's total limit, which every request keeps."""
 
@@ -165,9 +165,9 @@ class EnginePool:
         if engine is not None:
             engine.close()
 
-    def hear(self, kind: str, data: dict[str, Any]) -> None:
+    def hear(self, name: str, kind: str, data: dict[str, Any]) -> None:
         if self.listener is not None:
-            self.listener(kind, data)
+            self.listener(name, kind, data)
 
     def close_all(self) -> None:
         for engine in self._engines.values():
@@ -207,7 +207,7 @@ class ObservedEngine:
         """As ``domain.ports.Engine.request``; also raises TimeLimit."""
 
         def hear(kind: str, data: dict[str, Any]) -> None:
-            self._pool.hear(kind, data)
+            self._pool.hear(self._name, kind, data)
             if on_event is not None:
                 on_event(kind, data)
 

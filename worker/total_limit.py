@@ -44,7 +44,8 @@ class TotalLimit:
     """Running seconds of earlier attempts."""
     now: Callable[[], float] = lambda: time.monotonic()
     _started: float = field(init=False)
-    _stage: Stage = field(init=False, default=Stage.IMPORT)
+    stage: Stage = field(init=False, default=Stage.IMPORT)
+    """The current stage."""
     _kept: float = field(init=False, default=0.0)
     _part: float = field(init=False, default=1.0)
 
@@ -59,7 +60,7 @@ class TotalLimit:
     @property
     def left(self) -> float | None:
         """Seconds that the next step of the stage may take; None without a limit, as for the last stages."""
-        if self.seconds is None or self._stage in (Stage.BENCHMARK, Stage.PUBLISH):
+        if self.seconds is None or self.stage in (Stage.BENCHMARK, Stage.PUBLISH):
             return None
         return max(0.0, self.seconds - self.spent - self._kept) * self._part
 
@@ -74,7 +75,7 @@ class TotalLimit:
 
     def enter(self, stage: Stage, results: StageResults) -> None:
         """Begin a stage. Raises TimeLimit if no time is left and no build was verified yet."""
-        self._stage, self._part = stage, 1.0
+        self.stage, self._part = stage, 1.0
         baseline = results.find(BaselineResult)
         if baseline is not None:
             self._kept = _finish_seconds(stage, baseline)
@@ -118,8 +119,8 @@ class TotalLimit:
         return left if timeout is None else min(timeout, left)
 
     def error(self, reason: str) -> errors.TimeLimit:
-        details = {"stage": self._stage.value, "total_seconds": self.seconds, "running_seconds": round(self.spent, 1)}
-        message = f"{reason}: stage {self._stage} reached the job's total limit of {self.seconds or 0.0:g} s"
+        details = {"stage": self.stage.value, "total_seconds": self.seconds, "running_seconds": round(self.spent, 1)}
+        message = f"{reason}: stage {self.stage} reached the job's total limit of {self.seconds or 0.0:g} s"
         return errors.TimeLimit(message, details=details)
 
 

@@ -53,6 +53,8 @@ class LiveView:
 
     def render(self) -> RenderableType:
         parts: list[RenderableType] = [self._stages()]
+        if self._progress.doing:
+            parts.append(Text(self._progress.doing, style="cyan"))
         if self._progress.share:
             parts.append(self._overall())
         if self._progress.tasks:

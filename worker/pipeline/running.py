@@ -11,7 +11,6 @@ from typing import Any
 from domain import errors, progress
 from domain.blobs import BlobStore
 from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage
-from domain.ports import OnEvent
 from domain.stage_results import RESULTS, BaselineResult, PlanResult, PublishResult, StageResult, TuneResult
 from process import logs
 from storage import events, jobs, models, records, stages, workers
@@ -31,6 +30,7 @@ from worker.pipeline import (
     verifying,
 )
 from worker.pipeline.context import CallHelp, JobContext
+from worker.pipeline.operator_progress import OperatorProgress
 from worker.pipeline.recovery import Ending, Recovery
 from worker.settings import WorkerSettings
 from worker.total_limit import TotalLimit
@@ -149,7 +149,7 @@ class Pipeline:
             call_help=self.call_help,
             limit=pool.limit,
         )
-        pool.listener = _device_listener(context)
+        pool.listener = _listener(context)
         return context
 
     def _settle(self, context: JobContext, result: StageResult) -> JobContext:
@@ -235,8 +235,11 @@ def _failure(job: Job, error: Exception) -> Failure:
     return Failure(code=error.code, message=error.message[:4000], hint=error.hint, details=details)
 
 
-def _device_listener(context: JobContext) -> OnEvent:
-    def hear(kind: str, data: dict[str, Any]) -> None:
+def _listener(context: JobContext) -> Callable[[str, str, dict[str, Any]], None]:
+    operators = OperatorProgress(context)
+
+    def hear(engine: str, kind: str, data: dict[str, Any]) -> None:
+        operators.hear(engine, kind, data)
         if kind == "device" and data.get("state") == "lost":
             _device_lost(context, str(data["device"]), str(data.get("message") or "it stopped responding"))
 

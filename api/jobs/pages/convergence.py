@@ -14,7 +14,7 @@ from domain.jobs import EventKind, Job, JobEvent, Stage
 from storage import convergence, events
 from storage.convergence import Curve, Estimator, Point, thinned
 
-_MOST_EVENTS = 500
+_MOST_EVENTS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,8 @@ class JobView:
     job: schemas.JobDetail
     progress: JobProgress | None
     """None unless the job is running."""
+    doing: str
+    """What the current stage has done so far, operator by operator; may be empty."""
     stages: list[StageLine]
     tasks: list[TaskLine]
     notes: list[str]
@@ -153,6 +155,7 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
     return JobView(
         job=job,
         progress=progress.get(job_id),
+        doing=_doing(found.events),
         stages=stage_lines(job, found.events),
         tasks=task_lines(
             job.tasks,
@@ -173,6 +176,11 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
         last_event=min(status.last_event, found.last_event),
         may_change=Scope.SUBMIT in principal.scopes,
     )
+
+
+def _doing(job_events: Sequence[JobEvent]) -> str:
+    last = next((event for event in reversed(job_events) if event.kind is EventKind.STAGE), None)
+    return str(last.data["message"]) if last is not None and last.data["status"] == "working" else ""
 
 
 def _notes(job_events: Sequence[JobEvent], choice: Sequence[str]) -> list[str]:

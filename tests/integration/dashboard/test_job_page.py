@@ -14,8 +14,9 @@ from domain.jobs import Budget, EventKind, Failure, JobState, Precision, Stage
 from domain.models import TensorSpec
 from domain.tokens import Scope
 from domain.webhooks import Webhook
-from storage import artifacts, jobs, webhooks
+from storage import artifacts, events, jobs, webhooks
 from tests.support.api.factories import Service
+from tests.support.api.scripted import ScriptedWorker
 from tests.support.dashboard import seeding, stories
 from tests.support.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
 from tests.support.dashboard.pages import Page, counted_queries
@@ -30,6 +31,23 @@ def look(browser: TestClient, job_id: str) -> str:
     answer = browser.get(f"/jobs/{job_id}")
     assert answer.status_code == 200
     return answer.text
+
+
+def test_the_operators_of_a_long_build_are_shown(client: TestClient, service: Service) -> None:
+    worker, model = ScriptedWorker(service), client.put("/v1/models", content=b"a model").json()["id"]
+    job_id = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}).json()["id"]
+    lease = worker.claim(job_id).lease
+    assert lease is not None
+    told = {"stage": "baseline", "status": "working", "message": "relay built 12 of 43 operators"}
+    with service.database.transaction() as session:
+        jobs.set_stage(session, job_id, lease, Stage.BASELINE)
+        events.append(session, job_id, EventKind.STAGE, told, now=datetime.now(UTC))
+    assert told["message"] in look(client, job_id)
+    with service.database.transaction() as session:
+        jobs.set_stage(session, job_id, lease, Stage.PLAN)
+        started = {"stage": "plan", "status": "started", "share": 0.2}
+        events.append(session, job_id, EventKind.STAGE, started, now=datetime.now(UTC))
+    assert told["message"] not in look(client, job_id)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from domain import errors
 from domain.jobs import EventKind, JobState
-from storage import artifacts, deletion, job_logs
+from storage import artifacts, deletion, events, job_logs
 from storage.blobs import ownership
 from tests.support.worker.fixtures import Bench
 from worker import clock, housekeeping, paths
@@ -113,12 +113,17 @@ def test_logs_and_events_go_when_they_are_old(bench: Bench) -> None:
     with bench.database.transaction() as session:
         for each in (job_id, at_work):
             job_logs.keep(session, each, 1, job_logs.EMPTY.then(b"what an engine printed"))
+        told = {"stage": "baseline", "status": "working", "message": "relay built 1 of 2 operators"}
+        events.append(session, job_id, EventKind.STAGE, told, now=clock.now())
+        events.append(session, job_id, EventKind.STATE, {"state": JobState.SUCCEEDED}, now=clock.now())
     runtime = bench.runtime(keep_logs_days=30)
     tidy(runtime, days=29)
     assert bench.events(job_id, EventKind.PROGRESS)
     assert paths.job_log(bench.home, job_id).exists()
     tidy(runtime, days=31)
     assert {event.kind for event in bench.events(job_id)} == {EventKind.STATE, EventKind.STAGE}
+    statuses = {event.data["status"] for event in bench.events(job_id, EventKind.STAGE)}
+    assert statuses == {"started", "finished"}
     assert bench.events(job_id)[-1].data["state"] == JobState.SUCCEEDED
     assert not paths.job_log(bench.home, job_id).exists()
     with bench.database.reading() as session:

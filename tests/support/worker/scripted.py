@@ -90,6 +90,8 @@ class Script:
     """Called with the number of trials measured so far, after a trial is spooled and before it is told."""
     takes: Callable[[str, dict[str, Any]], float] = lambda _method, _params: 0.0
     """Seconds that a request takes; it ends with its timeout."""
+    tells: Callable[[str, dict[str, Any]], Sequence[tuple[str, dict[str, Any]]]] = lambda _method, _params: ()
+    """Events of a request, before its answer."""
     unattended: list[str] = field(default_factory=list)
     """Requests that nothing could end before their time."""
     refuse: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
@@ -163,6 +165,9 @@ class ScriptedEngine:
         try:
             if canceled and canceled():
                 raise Canceled
+            for kind, data in self._script.tells(method, {**params, "engine": self._hello["engine"]}):
+                if on_event:
+                    on_event(kind, data)
             self._pass_time(self._script.takes(method, {**params, "engine": self._hello["engine"]}), timeout)
             self._script.refuse(method, {**params, "engine": self._hello["engine"]})
             if method == "tune":

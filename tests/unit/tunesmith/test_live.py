@@ -69,6 +69,27 @@ def test_the_picture_fits(width: int) -> None:
     assert ("87.6 GFLOPS" in text) == (width >= 64)
 
 
+def test_operators_of_a_long_build_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    progress, now = Progress(), [0.0]
+    view = PlainView(progress, clock=lambda: now[0])
+    for seconds, one in (
+        (0, event("stage", stage="baseline", status="started")),
+        (1, event("stage", stage="baseline", status="working", message="relay built 12 of 43 operators")),
+        (3, event("stage", stage="baseline", status="working", message="relay built 30 of 43 operators")),
+        (12, event("stage", stage="baseline", status="working", message="relay built 43 of 43 operators")),
+    ):
+        now[0] = seconds
+        progress.apply(one)
+        view.update(one)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["baseline  relay built 12 of 43 operators", "baseline  relay built 43 of 43 operators"]
+    started = progress.stage_started
+    assert "relay built 43 of 43 operators" in rendered(progress, width=80)
+    progress.apply(event("stage", stage="baseline", status="finished", seconds=12.0))
+    assert "relay built" not in rendered(progress, width=80)
+    assert progress.stage_started == started
+
+
 def test_more_tasks_than_lines() -> None:
     progress = tuning(tasks=43)
     progress.apply(task(0, trials_done=11))

@@ -12,7 +12,7 @@ environment.apply()
 # ruff: noqa: E402 - TVM, which these load, reads the environment
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import compiling, cuda, extracting, lowering, plugins, records, searching, targets
+from tuner.engines.relax import compiling, cuda, extracting, importing, lowering, plugins, records, searching, targets
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.relax.running import BUNDLES
@@ -23,6 +23,7 @@ PROGRAM = Program("relax", RELEASE, BUNDLES, start=searching.start, build=search
 
 def _hello() -> Json:
     targets.leave_out_intrinsics()
+    importing.install()
     gpu = cuda.device_exists()
     return PROGRAM.describe(plugins.install(), kinds=list(targets.KINDS), tuners=["metaschedule"], gpu=gpu)
 

@@ -12,6 +12,7 @@ from tvm.s_tir import meta_schedule
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import importing, lowering, records, schedules
+from tuner.engines.runtime import progress
 
 _ENDLESS = 1 << 40
 """Same as ``domain.tuning_tasks.ENDLESS``."""
@@ -29,7 +30,10 @@ def extract(imported: importing.Imported, build: lowering.Lowering, out_dir: str
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     tasks: dict[str, Json] = {}
-    for found in meta_schedule.relax_integration.extract_tasks(module, build.target):
+    extracted = meta_schedule.relax_integration.extract_tasks(module, build.target)
+    progress.begin("extract", len(extracted))
+    for found in extracted:
+        progress.advance()
         work = records.workload(found.dispatched[0])
         if schedules.reduces(work.mod):
             _add(tasks, work, found, folder)

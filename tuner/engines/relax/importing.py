@@ -12,10 +12,17 @@ from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import plugins
-from tuner.engines.runtime import faults, importing
+from tuner.engines.runtime import faults, importing, progress
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Domains whose operators the importer looks up by type alone; others are named with their domain."""
+
+
+def install() -> None:
+    """Let TVM's importer count the operators that it converts; idempotent."""
+    importer = onnx_frontend.ONNXGraphImporter
+    if not hasattr(importer._convert_operator, "is_counting"):
+        importer._convert_operator = progress.counting(importer._convert_operator)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,7 @@ def load(model: onnx.ModelProto) -> Imported:
     model = importing.prepare(model, plugins.install())
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known())
+    progress.begin("import", sum(counted.values()))
     with faults.reported("import_failed", "TVM cannot import the model"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Sanitized input names would not be those of the model.

@@ -17,6 +17,7 @@ from tvm.s_tir import dlight
 from tvm.target import codegen
 
 from tuner.engines.relax import targets
+from tuner.engines.runtime import progress
 
 _NEON_LANES = 4
 
@@ -148,9 +149,15 @@ def apply(module: Any, target: Any) -> Any:
             gpu = dlight.gpu
             rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
             return dlight.ApplyDefaultSchedule(*rules)(module)
-        for variable, function in module.functions_items():
-            if isinstance(function, tirx.PrimFunc) and not function.attrs.get(_SCHEDULED):
-                module[variable] = _scheduled(function, target)
+        plain = [
+            (variable, function)
+            for variable, function in module.functions_items()
+            if isinstance(function, tirx.PrimFunc) and not function.attrs.get(_SCHEDULED)
+        ]
+        progress.begin("schedule", len(plain))
+        for variable, function in plain:
+            module[variable] = _scheduled(function, target)
+            progress.advance()
     return module
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tvm
 from tvm import autotvm, relay
 
 from tuner.engines.relay import corrections, importing
 from tuner.engines.relay.release import RELEASE
-from tuner.engines.runtime import compiling, faults
+from tuner.engines.runtime import compiling, faults, progress
 
 GRAPH, PARAMS = "mod.json", "mod.params"
 
@@ -71,5 +72,35 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, *, s
         with schedules.dispatch():
             return relay.build(imported.module, target=target, params=imported.params, runtime=runtime)
 
+    progress.begin("fold")
     with faults.reported("compile_failed", "TVM cannot compile the model"):
-        return compiling.build(RELEASE, make, **schedules.config)
+        return compiling.build(RELEASE, make, instruments=[_Fused()], **schedules.config)
+
+
+@tvm.instrument.pass_instrument
+class _Fused:
+    """Counts the operators that are built one by one once they are fused."""
+
+    def run_after_pass(self, module: Any, info: Any) -> None:
+        if info.name == "FuseOps":
+            progress.begin("build", _operators(module))
+
+
+def _operators(module: Any) -> int:
+    """Return the number of operators in the fused functions of a module; equal functions are built once."""
+    found: dict[int, int] = {}
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relay.Function) and node.attrs and "Primitive" in node.attrs:
+            calls = [0]
+
+            def count(inner: Any) -> None:
+                calls[0] += isinstance(inner, relay.Call) and isinstance(inner.op, tvm.ir.Op)
+
+            relay.analysis.post_order_visit(node.body, count)
+            found[tvm.ir.structural_hash(node)] = calls[0]
+
+    for function in module.functions.values():
+        if isinstance(function, relay.Function):
+            relay.analysis.post_order_visit(function, visit)
+    return sum(found.values())

@@ -10,6 +10,9 @@ from tvm import autotvm
 from tvm.ir import diagnostics
 from tvm.ir.diagnostics import DiagnosticLevel
 from tvm.relay.backend import te_compiler
+from tvm.relay.frontend import onnx as frontend
+
+from tuner.engines.runtime import progress
 
 _BIG_CORES = 1
 _config_threadpool = tvm.get_global_func("runtime.config_threadpool")
@@ -20,6 +23,7 @@ def install() -> None:
 
     * ``tvm.support.libinfo`` is memoized: a build of a small network calls it 2600 times, 7 ms each, for constant data.
     * Functions that only compute constants are built once, see ``ConstantBuilder``.
+    * Operators are counted while they are imported and built, see ``tuner.engines.runtime.progress``.
     * Type errors contain the checker's diagnostics. TVM prints them and raises "one or more error diagnostics were
       emitted, please check diagnostic render".
     """
@@ -29,6 +33,8 @@ def install() -> None:
         if hasattr(te_compiler, "libinfo"):
             te_compiler.libinfo = tvm.support.libinfo
         tvm.register_func("relay.backend.build", ConstantBuilder().build, override=True)
+        te_compiler.select_implementation = progress.counting(te_compiler.select_implementation)
+        frontend.GraphProto._convert_operator = progress.counting(frontend.GraphProto._convert_operator)
     autotvm.GLOBAL_SCOPE.silent = True
     diagnostics.override_renderer(_raise)
 

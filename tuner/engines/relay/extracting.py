@@ -15,6 +15,7 @@ from tvm.relay.backend import te_compiler
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, corrections, defaults, importing, workloads
 from tuner.engines.relay.templates import dispatching
+from tuner.engines.runtime import progress
 
 
 def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rewrite: bool = False) -> list[Json]:
@@ -73,6 +74,7 @@ def _trace(imported: importing.Imported, target: Any) -> tuple[dict[Any, int], d
             relay.analysis.post_order_visit(function, visit)
     counts: dict[Any, int] = {}
     operators: dict[Any, Any] = {}
+    progress.begin("extract", len(examples))
     for signature, node in examples.items():
         found = _tasks(node, target)
         operator = next((operators[each] for each in found if each in operators), found[0] if found else None)

@@ -10,7 +10,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
 from tuner.engines.relay import converters, corrections, plugins
-from tuner.engines.runtime import faults, importing
+from tuner.engines.runtime import faults, importing, progress
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "org.pytorch.aten")
 """Domains whose operators the importer looks up by type alone; others are named with their domain."""
@@ -38,6 +38,7 @@ def load(model: onnx.ModelProto) -> Imported:
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known(model))
     corrections.use_threads(1)
+    progress.begin("import", sum(counted.values()))
     with faults.reported("import_failed", "TVM cannot import the model"):
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
     return Imported(

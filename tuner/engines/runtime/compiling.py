@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import faults
+from tuner.engines.runtime import faults, progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +161,15 @@ def write_libraries(module: Any, folder: Path, form: str, programs: Tools) -> li
     return [*written, added] if added else written
 
 
-def build(release: Release, make: Callable[[], Built], *, assertions: bool = True, **options: Any) -> Built:
-    """Call ``make`` in a ``PassContext`` with ``options`` and return its result.
+def build(
+    release: Release,
+    make: Callable[[], Built],
+    *,
+    assertions: bool = True,
+    instruments: Sequence[Any] = (),
+    **options: Any,
+) -> Built:
+    """Call ``make`` in a ``PassContext`` with ``options`` and ``instruments``, and return its result.
 
     ``assertions=False`` omits the checks of argument shapes and strides, which take a seventh of a candidate's build.
 
@@ -170,16 +177,31 @@ def build(release: Release, make: Callable[[], Built], *, assertions: bool = Tru
     ("location of #dbg_declare must be a pointer or int"). In that case ``make`` is called again without the pass; the
     code builds and runs as fast.
     """
+    if progress.is_told():
+        instruments = [*instruments, _generation(release)]
     if not assertions:
         options = {**options, f"{release.tir}.disable_assert": True}
     try:
-        with release.tvm.transform.PassContext(opt_level=3, config=options):
+        with release.tvm.transform.PassContext(opt_level=3, config=options, instruments=instruments):
             return make()
     except Exception as error:
         if _VERIFIER_BUG not in str(error):
             raise
-    with release.tvm.transform.PassContext(opt_level=3, config={**options, f"{release.tir}.disable_cse_tir": True}):
+    options = {**options, f"{release.tir}.disable_cse_tir": True}
+    with release.tvm.transform.PassContext(opt_level=3, config=options, instruments=instruments):
         return make()
+
+
+def _generation(release: Release) -> Any:
+    """Return an instrument that reports the beginning of code generation, which TVM does for all functions at once."""
+
+    @release.tvm.instrument.pass_instrument
+    class Generation:
+        def run_before_pass(self, module: Any, info: Any) -> None:
+            if info.name == f"{release.tir}.MakePackedAPI":
+                progress.begin("generate", len(module.functions), counts=False)
+
+    return Generation()
 
 
 def _is_native(triple: str) -> bool:

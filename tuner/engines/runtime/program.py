@@ -10,7 +10,7 @@ from typing import Any
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.plugins import Registry
-from tuner.engines.runtime import environment, processes, rounds, targets
+from tuner.engines.runtime import environment, processes, progress, rounds, targets
 from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.measuring import Measurer
 from tuner.engines.runtime.rounds import Search
@@ -60,7 +60,7 @@ class Program:
     def serve(self, handlers: Mapping[str, serving.Handler], hello: Callable[[], Json]) -> int:
         """Run ``serving.serve`` with the handlers of this class added, and end all processes afterwards."""
         own: dict[str, serving.Handler] = {"tune": self.tune, "run": self._run, "time": self._time}
-        every = {**own, **handlers}
+        every = {name: progress.telling(handler) for name, handler in {**own, **handlers}.items()}
         try:
             return serving.serve(every, lambda: {**hello(), "methods": sorted(every)})
         finally:

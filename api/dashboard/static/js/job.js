@@ -39,6 +39,7 @@ function listen() {
   on("progress", progressed);
   on("note", () => refreshLater(LEAST_PAUSE));
   on("stage", (data) => {
+    if (data.status === "working") return doing(data.message);
     say(data.status === "started" ? `Stage ${data.stage} has started.` : `Stage ${data.stage} has finished.`);
     refreshSoon();
   });
@@ -53,6 +54,11 @@ function listen() {
     // A lost connection is reopened by the browser. A rejected one is not: reloading the page may show the reason.
     if (stream.readyState === EventSource.CLOSED) setTimeout(startAnew, LONG_PAUSE);
   });
+}
+
+function doing(message) {
+  set("doing", message);
+  document.querySelector("[data-doing]")?.removeAttribute("hidden");
 }
 
 /** Until the page tells of the end as well: no event will say it again. */

@@ -52,6 +52,19 @@ def test_time_gives_one_sample_per_repeat(twin: Twin, inputs: list[Path]) -> Non
     assert all(0 < sample < 0.1 for sample in samples)
 
 
+def test_a_build_tells_how_far_it_is(twin: Twin, tmp_path: Path) -> None:
+    told: list[dict[str, object]] = []
+    twin.session.request(
+        "compile",
+        {**twin.place, "out_dir": str(tmp_path / "bundle")},
+        timeout=120,
+        on_event=lambda kind, data: told.append(data) if kind == "progress" else None,
+    )
+    [generated] = [each for each in told if each["step"] == "generate"]
+    assert (generated["done"], isinstance(generated["total"], int)) == (0, True)
+    assert int(str(generated["total"])) > 1
+
+
 def test_a_folder_compiled_into_again_is_read_again(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     other, _ = asking.prepare(reference, models.reduce_mean_18(), tmp_path)

@@ -134,6 +134,12 @@ def holds(session: Session, job_id: str, lease: Lease) -> bool:
     return session.scalar(select(JobRow.id).where(_held(job_id, lease)).with_for_update()) is not None
 
 
+def is_owned(session: Session, job_id: str, owner: str) -> bool:
+    """Return whether the job exists and is the owner's; also for the ids of records that ``records.set_aside`` set."""
+    own = select(JobRow.id).where(JobRow.id == job_id.partition(":")[0], JobRow.owner == owner)
+    return session.scalar(own) is not None
+
+
 def set_stage(session: Session, job_id: str, lease: Lease, stage: Stage) -> bool:
     return _set(session, _held(job_id, lease), stage=stage)
 

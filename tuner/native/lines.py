@@ -147,29 +147,37 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_WRONG_ANSWER = 5
-"""Error number in ``MeasureErrorNo``, the same in AutoTVM and Ansor; MetaSchedule has no error kinds."""
+_WRONG_ANSWER, _NOT_COMPILED = 5, 2
+"""Error numbers in ``MeasureErrorNo``, the same in AutoTVM and Ansor; MetaSchedule has no error kinds."""
 _FAILED_COST = 1e10
 """Time that TVM writes for a failed trial, in seconds."""
 
 
 def as_wrong(tuner: str, line: str) -> str:
     """Return the line of a trial with its results marked wrong; the schedule, and thus its digest, stays the same."""
-    row = json.loads(line)
-    return json.dumps(_REWRITES[tuner](row), separators=(",", ":"))
+    return _failed(tuner, line, "wrong result", _WRONG_ANSWER)
 
 
-def _autotvm(row: Any) -> Any:
+def as_unbuildable(tuner: str, line: str) -> str:
+    """Return the line of a trial as that of one that cannot be built; its digest stays the same."""
+    return _failed(tuner, line, "not built", _NOT_COMPILED)
+
+
+def _failed(tuner: str, line: str, message: str, number: int) -> str:
+    return json.dumps(_REWRITES[tuner](json.loads(line), message, number), separators=(",", ":"))
+
+
+def _autotvm(row: Any, message: str, number: int) -> Any:
     _, _, seconds, finished_at = row["result"]
-    return {**row, "result": [["wrong result"], _WRONG_ANSWER, seconds, finished_at]}
+    return {**row, "result": [[message], number, seconds, finished_at]}
 
 
-def _ansor(row: Any) -> Any:
+def _ansor(row: Any, _: str, number: int) -> Any:
     _, _, seconds, finished_at = row["r"]
-    return {**row, "r": [[_FAILED_COST], _WRONG_ANSWER, seconds, finished_at]}
+    return {**row, "r": [[_FAILED_COST], number, seconds, finished_at]}
 
 
-def _metaschedule(row: Any) -> Any:
+def _metaschedule(row: Any, _message: str, _number: int) -> Any:
     workload_key, (trace, _, target, arguments) = row
     return [workload_key, [trace, [_FAILED_COST], target, arguments]]
 

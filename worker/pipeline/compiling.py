@@ -13,9 +13,10 @@ from domain.records import Record
 from domain.stage_results import Build, CompileResult, SearchedStrategy, SkippedBuild, Strategy
 from storage import records
 from tuner.search import precisions, racing
-from worker.pipeline import builds, recovery, reuse
+from worker.pipeline import builds, fallback, recovery, reuse
 from worker.pipeline.builds import REWRITTEN
 from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, JobContext
+from worker.pipeline.fallback import AnyRecord
 from worker.pipeline.reuse import record_identity
 from worker.pipeline.search import strategies
 
@@ -50,17 +51,16 @@ def candidate_records(context: JobContext, build: Build) -> list[Record]:
     return [record for key in keys for record in found.get(key, ())]
 
 
-def _candidate_lines(context: JobContext, build: Build) -> list[str]:
-    """Native lines to build with. A job that measures nothing uses its owner's imports where nothing is measured."""
+def _candidates(context: JobContext, build: Build) -> list[AnyRecord]:
+    """Records to build with. A job that measures nothing uses its owner's imports where nothing is measured."""
     measured = candidate_records(context, build)
-    lines = [record.schedule for record in measured]
     if context.measures or build.tuner is None:
-        return lines
+        return [*measured]
     view, known = builds.view(context, build), {record.key.workload_key for record in measured}
     keys = [task.workload_key for task in reuse.known(view) or () if task.workload_key not in known]
     with context.database.reading() as session:
         found = reuse.imported(session, view, keys, tuner=build.tuner, most=CANDIDATES)
-    return lines + [record.schedule for key in keys for record in found.get(key, ())]
+    return [*measured, *(record for key in keys for record in found.get(key, ()))]
 
 
 def _plan(context: JobContext) -> list[Build]:
@@ -104,7 +104,7 @@ def _build_of(context: JobContext, strategy: Strategy, searched: SearchedStrateg
         trials=searched.trials if searched else 0,
         seconds_tuned=searched.seconds if searched else 0.0,
     )
-    return build, _candidate_lines(context, build)
+    return build, [record.schedule for record in _candidates(context, build)]
 
 
 def _without_records(context: JobContext) -> list[Build]:
@@ -176,27 +176,28 @@ class _Builder:
 
     def _make_both(self, build: Build) -> None:
         """Build with records chosen for the whole graph, and for each operator alone if that differs."""
-        lines = _candidate_lines(self._context, build)
-        if not self._make(build, lines) or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
+        kept = self._make(build, _candidates(self._context, build))
+        if kept is None or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
             return
         alone = replace(build, name=f"{build.name}, operators alone", graph_layout="none")
         if self._differ(build, alone):
-            self._make(alone, lines)
+            self._make(alone, kept)
 
-    def _make(self, build: Build, lines: Sequence[str]) -> bool:
+    def _make(self, build: Build, candidates: Sequence[AnyRecord]) -> Sequence[AnyRecord] | None:
+        """Return the records that the build was made from; None if it failed."""
         context, first, started = self._context, not self._made.builds, time.monotonic()
         try:
-            compiled = builds.tuned(context, build, lines)
+            compiled, kept = fallback.tuned(context, build, candidates, has_time=self._has_time)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error, f"the tuned build failed ({build.name})")
             self._skip(build, f"failed to build: {error.message[:300].rstrip('.')}")
-            return False
+            return None
         took = time.monotonic() - started
         self._longest = max(self._longest, took)
         self._spent += 0.0 if first else took
         self._made.builds.append(replace(build, records=len(compiled.records)))
         self._made.files += [build.records_file, *compiled.files]
-        return True
+        return kept
 
     def _differ(self, one: Build, other: Build) -> bool:
         """Whether the engine would choose different records for the two builds."""

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, update
 
+from domain import errors
 from domain.artifacts import Variant
 from domain.jobs import JobState, RunnerKind, Tuner
-from domain.records import ImportedRecord, ImportState, Provenance, Record, RecordKey
+from domain.records import ImportedRecord, ImportState, Provenance, Record, RecordKey, TrialError
 from domain.stage_results import PlanResult
 from storage import imports, record_pages
 from storage.record_filters import RecordFilter
@@ -173,6 +174,71 @@ def test_an_invalidated_import_is_not_tried(bench: Bench, place: Record) -> None
     with bench.database.transaction() as session:
         assert imports.invalidate(session, RecordFilter(owner="local")) == 1
     assert 800 not in indices(bench, run(bench, trials=16))
+
+
+def compiled(bench: Bench) -> list[dict[str, int]]:
+    """From now on: the schedule of each task that every build tries, by workload."""
+    found: list[dict[str, int]] = []
+
+    def note(method: str, params: dict[str, Any]) -> None:
+        if method == "compile" and params["tuner"]:
+            lines = Path(params["records"]).read_text().splitlines() if params["records"] else []
+            found.append({row["key"]: row["index"] for row in map(json.loads, reversed(lines))})
+
+    bench.script.refuse = note
+    return found
+
+
+def valid(bench: Bench, job_id: str, workload: str) -> list[int]:
+    """Schedules of a job that are on record as valid, the fastest first."""
+    found = [each for each in bench.records(job_id) if each.key.workload_key == workload and each.latency]
+    return [json.loads(each.schedule)["index"] for each in sorted(found, key=lambda each: each.latency or 0)]
+
+
+def test_a_build_that_fails_falls_back_to_the_next_best_record(bench: Bench) -> None:
+    bench.script.tasks = ("a", "b", "c", "d", "e")
+    bench.script.unbuildable = frozenset({('["c"]', 7), ('["c"]', 6), ('["e"]', 7)})
+    tried = compiled(bench)
+    job_id = run(bench, trials=40)
+    assert bench.report(job_id).published is Variant.TUNED
+    assert tried[-1] == {'["a"]': 7, '["b"]': 7, '["c"]': 5, '["d"]': 7, '["e"]': 6}
+    assert (valid(bench, job_id, '["c"]')[0], valid(bench, job_id, '["e"]')[0]) == (5, 6)
+    failed = [each for each in bench.records(job_id) if each.error is TrialError.BUILD_ERROR]
+    assert len(failed) == 3
+    assert all("cannot be built with it: TVM cannot compile the model" in (each.error_message or "") for each in failed)
+    assert sum("was left out" in note for note in bench.notes(job_id)) == 3
+    tried.clear()
+    run(bench, trials=40)
+    assert tried[0] == {'["a"]': 7, '["b"]': 7, '["c"]': 5, '["d"]': 7, '["e"]': 6}, "it is not picked again"
+
+
+def test_records_of_others_are_left_out_but_stay(bench: Bench) -> None:
+    job_id = run(bench, trials=16, owner="ann")
+    bench.script.unbuildable = frozenset({(CONV, 7)})
+    tried = compiled(bench)
+    assert bench.report(run(bench, trials=16, owner="bob")).published is Variant.TUNED
+    assert tried[-1] == {CONV: 6, DENSE: 7}
+    assert valid(bench, job_id, CONV)[0] == 7
+
+
+def test_a_build_that_fails_without_records_blames_none(bench: Bench) -> None:
+    def fail(method: str, params: dict[str, Any]) -> None:
+        if method == "compile" and params["tuner"]:
+            raise errors.EngineRequestFailed("compile_failed", "out of registers")
+
+    bench.script.refuse = fail
+    job_id = run(bench, trials=16)
+    assert not any("was left out" in note for note in bench.notes(job_id))
+    assert len(valid(bench, job_id, CONV)) == 8
+
+
+def test_imports_that_cannot_be_built_fall_back_where_nothing_is_measured(bench: Bench, place: Record) -> None:
+    bring(bench, place, 100, 200, 300)
+    bench.script.unbuildable = frozenset({(CONV, 300)})
+    tried = compiled(bench)
+    run(bench, runner=RunnerKind.NONE)
+    assert tried[-1] == {CONV: 200}
+    assert states(bench) == {100: ImportState.UNTRIED, 200: ImportState.UNTRIED, 300: ImportState.FAILED}
 
 
 def test_a_job_that_measures_nothing_uses_its_owner_s_imports_where_nothing_is_measured(

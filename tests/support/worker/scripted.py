@@ -62,6 +62,8 @@ class Script:
     """What each engine says that the target has instructions for."""
     inaccurate: frozenset[str] = frozenset()
     """Precisions in which builds are too far from the reference."""
+    unbuildable: frozenset[tuple[str, int]] = frozenset()
+    """Workload and index of schedules with which no network can be built."""
     poisoned: frozenset[tuple[str, int]] = frozenset()
     """Workload and index of schedules with which a build computes nonsense."""
     rewritings: Mapping[str, int] = field(default_factory=dict)
@@ -238,6 +240,8 @@ class ScriptedEngine:
         for name in files:
             _touch(Path(params["out_dir"]) / name)
         chosen = _fastest(params["records"])
+        if {(line["key"], line["index"]) for line in map(json.loads, chosen)} & self._script.unbuildable:
+            raise errors.EngineRequestFailed("compile_failed", "TVM cannot compile the model")
         if any(self._is_poisoned(line) for line in chosen):
             _touch(Path(params["out_dir"]) / "poisoned")
         return {"files": files, "records": chosen, "seconds": 0.0}

@@ -15,6 +15,14 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("tuner", FORMATS)
+def test_a_line_becomes_that_of_a_schedule_that_cannot_be_built(tuner: str) -> None:
+    read, (line, *_) = FORMATS[tuner]
+    before, after = read(line), read(lines.as_unbuildable(tuner, line))
+    expected = TrialError.UNKNOWN if tuner == "metaschedule" else TrialError.BUILD_ERROR
+    assert (after.latencies, after.error, after.schedule_digest) == ((), expected, before.schedule_digest)
+
+
+@pytest.mark.parametrize("tuner", FORMATS)
 def test_a_line_becomes_that_of_a_failure_of_the_same_schedule(tuner: str) -> None:
     read, (line, *_) = FORMATS[tuner]
     before, after = read(line), read(lines.as_wrong(tuner, line))

@@ -259,6 +259,8 @@ _LISTED = (
     _network("wave-unet", "1-D audio", "wave-unet", "signal", 1, 1, 8192),
     _network("spatial-transformer", "unusual operators", "spatial-transformer", "image", 1, 1, 32, 32),
     _quantized("mobilenetv2-qdq", "mobilenetv2", "qdq"),
+    _quantized("repvgg-a0-qdq", "repvgg-a0", "qdq"),
+    _quantized("deit-tiny-qdq", "deit-tiny", "qdq"),
     _quantized("resnet18-qoperator", "resnet18", "qoperator"),
     _quantized("bert-mini-dynamic", "bert-mini", "dynamic"),
     _quantized("espcn-dynamic", "espcn", "dynamic"),

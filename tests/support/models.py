@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 Dimensions = Sequence[int | str | None]
 """A size, a symbol, or None for an unnamed dynamic dimension."""
 
-_FLOAT, _INT64 = 1, 7
+_FLOAT, _UINT8, _INT8, _INT64 = 1, 2, 3, 7
 _FLOAT_ATTRIBUTE, _INT_ATTRIBUTE, _STRING_ATTRIBUTE, _INTS_ATTRIBUTE = 1, 2, 3, 7
 
 
@@ -145,6 +145,28 @@ def lstm() -> bytes:
     tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
     tensors.append(_tensor("axes", (1,), _INT64, struct.pack("<q", 1)))
     return model(nodes, inputs={"x": (3, 1, 4)}, outputs={"y": (3, 1, 5)}, tensors=tensors)
+
+
+def celu() -> bytes:
+    """A dense layer and an operator that relax lacks: ``x`` [3, 4] to ``y`` [3, 5]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("MatMul", ["x", "dense"], ["hidden"]), _node("Celu", ["hidden"], ["y"])]
+    return model(nodes, inputs={"x": (3, 4)}, outputs={"y": (3, 5)}, tensors=[_floats("dense", (4, 5), weights)])
+
+
+def quantized_convolution() -> bytes:
+    """A convolution of bytes between two pairs: ``x`` [1, 4, 16, 16] to ``y`` [1, 8, 14, 14]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("QuantizeLinear", ["x", "xs", "zero"], ["q"]),
+        _node("QLinearConv", ["q", "xs", "zero", "w", "ws", "none", "ys", "zero"], ["c"], kernel_shape=[3, 3]),
+        _node("DequantizeLinear", ["c", "ys", "zero"], ["y"]),
+    ]
+    scales = {"xs": 0.031, "ws": 0.0173, "ys": 0.29}
+    tensors = [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
+    tensors += [_tensor("zero", (), _UINT8, b"\x7b"), _tensor("none", (), _INT8, b"\x00")]
+    tensors.append(_tensor("w", (8, 4, 3, 3), _INT8, weights.randbytes(8 * 4 * 3 * 3)))
+    return model(nodes, inputs={"x": (1, 4, 16, 16)}, outputs={"y": (1, 8, 14, 14)}, tensors=tensors)
 
 
 def pooled_column() -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from typing import Any
 import onnx
 
 from tuner.engines.onnx import arrays, comparing, models, sessions, vetting
+from tuner.engines.onnx.rewriting import applying
+from tuner.engines.onnx.rewriting.plain import quantized, recurrent
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 
 Shapes = dict[str, list[int]]
+_log = logging.getLogger(__name__)
+_REPLACED = quantized.OPERATORS | recurrent.OPERATORS
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
@@ -115,7 +120,8 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
 
     Folding uses ONNX Runtime's basic level: constants, and batch normalization into convolutions, all in standard
     operators. TVM imports more models that way and builds them in a third less time. If the folded model leaves the
-    standard domains, fails the checker or disagrees with the original, the unfolded one is used.
+    standard domains, fails the checker or disagrees with the original, the unfolded one is used. Quantized operators
+    and recurrent layers are replaced by plain operators if ONNX Runtime computes the same with them.
     """
     model = models.read(path)
     static = fix(model, resolve(model, input_shapes))
@@ -130,6 +136,10 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     # Folding would inline functions for which an engine's plugin may have a faster implementation.
     folded = None if static.functions else _folded(static, inputs, expected)
     prepared = folded or static
+    plain = None if static.functions else _plain(prepared)
+    if plain:
+        folded = _folded(plain, inputs, expected)
+        prepared = folded or plain
     Path(out_path).write_bytes(prepared.SerializeToString())
     return {
         "inputs": [models.spec(value) for value in prepared.graph.input],
@@ -137,6 +147,24 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
         "operators": models.operator_counts(prepared.graph),
         "folded": folded is not None,
     }
+
+
+def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return the model without operators that few compilers support, or None if it has none or proof fails."""
+    if _REPLACED.isdisjoint(node.op_type for node in model.graph.node):
+        return None
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    done = applying.apply(copied, 0, applying.PLAIN)
+    for name, reason in done.undone.items():
+        _log.warning("operators were not replaced by plain ones (%s): %s", name, reason)
+    if not done.applied:
+        return None
+    used = {node.domain for node in done.model.graph.node}
+    kept = [entry for entry in done.model.opset_import if entry.domain in (*models.STANDARD_DOMAINS, *used)]
+    del done.model.opset_import[:]
+    done.model.opset_import.extend(kept)
+    return done.model
 
 
 def _folded(static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> onnx.ModelProto | None:

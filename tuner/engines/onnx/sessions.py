@@ -6,6 +6,7 @@ import json
 import re
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,24 @@ from tuner.engines.runtime import importing
 _SEVERITY_ERROR = 3
 _UNKNOWN_OPERATOR = re.compile(r"([\w.-]*):(\w+)\(-?\d+\) is not a registered function/op")
 BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+EXTENDED = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 
 
 def open_session(
-    model: bytes | str, *, threads: int, level: Any = ALL, optimized: str | None = None, options: Any = None
+    model: bytes | str,
+    *,
+    threads: int,
+    level: Any = ALL,
+    optimized: str | None = None,
+    options: Any = None,
+    without: Sequence[str] = (),
 ) -> Any:
     """Open a CPU session on a model's bytes or path.
 
-    ``optimized`` is a file to which the model is written after optimization at ``level``; ``options`` are further
-    ``onnxruntime.SessionOptions``. Raises EngineFailure ``invalid_model`` or ``unsupported_operators``.
+    ``optimized`` is a file to which the model is written after optimization at ``level`` ``without`` the optimizers of
+    these names; ``options`` are further ``onnxruntime.SessionOptions``. Raises EngineFailure ``invalid_model`` or
+    ``unsupported_operators``.
     """
     options = options or onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -40,7 +49,9 @@ def open_session(
     if optimized:
         options.optimized_model_filepath = optimized
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
+        )
     except Exception as error:
         # ONNX Runtime's error classes derive directly from Exception, and a bad model can raise any of them.
         _refuse_unknown(str(error), model)

@@ -13,6 +13,7 @@ import onnx
 from tuner.engines.onnx import arrays, comparing, models, sessions
 from tuner.engines.onnx.rewriting import graphs, groups, lines, transposed
 from tuner.engines.onnx.rewriting.aligned import padding
+from tuner.engines.onnx.rewriting.plain import quantized, recurrent
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -38,6 +39,12 @@ PASSES: tuple[Pass, ...] = (
 )  # fmt: skip
 """In order of application; channels are padded last."""
 
+PLAIN: tuple[Pass, ...] = (
+    Pass(name="quantized", apply=lambda model, _: quantized.apply(model)),
+    Pass(name="recurrent", apply=lambda model, _: recurrent.apply(model)),
+)
+"""Passes of the preparation of a model: they replace operators that few compilers support, for every target."""
+
 
 _log = logging.getLogger(__name__)
 _CHECK_SEED = 0
@@ -53,7 +60,22 @@ def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSE
     ``undone`` has one sentence for each pass that failed or that changed ONNX Runtime's results on seeded inputs by
     more than ``ROUNDING``. Raises EngineFailure ``invalid_model`` for an invalid file.
     """
-    model = models.read(path)
+    done = apply(models.read(path), lanes, passes)
+    if done.applied:
+        Path(out_path).write_bytes(done.model.SerializeToString(deterministic=True))
+    return {"applied": done.applied, "undone": done.undone}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    model: onnx.ModelProto
+    applied: dict[str, int]
+    """Number of changed places by pass."""
+    undone: dict[str, str]
+
+
+def apply(model: onnx.ModelProto, lanes: int, passes: Sequence[Pass]) -> Applied:
+    """Apply passes to a model, which is changed, and undo each that ``rewrite`` describes."""
     original = _Original(model.SerializeToString())
     graphs.lift_constants(model)
     del model.graph.value_info[:]
@@ -72,9 +94,7 @@ def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSE
             continue
         if count:
             model, applied[each.name] = candidate, count
-    if applied:
-        Path(out_path).write_bytes(model.SerializeToString(deterministic=True))
-    return {"applied": applied, "undone": undone}
+    return Applied(model=model, applied=applied, undone=undone)
 
 
 class _Original:

@@ -1,0 +1,197 @@
+"""Quantized operators and recurrent layers as plain operators, compared with ONNX Runtime's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.tuner.engines.onnx import inside
+
+pytestmark = pytest.mark.engine
+
+_BUILD = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx import sessions
+from tuner.engines.onnx.rewriting import applying
+
+rng = np.random.default_rng(0)
+weights = []
+
+def weight(array):
+    weights.append(numpy_helper.from_array(np.asarray(array), f"w{len(weights)}"))
+    return weights[-1].name
+
+def floats(*shape):
+    return weight((rng.standard_normal(shape) * 0.4).astype(np.float32))
+
+def bytes_(*shape, dtype="uint8"):
+    limits = np.iinfo(dtype)
+    return weight(rng.integers(limits.min, limits.max + 1, shape).astype(dtype))
+
+def scale(*shape):
+    return weight(rng.uniform(0.005, 0.02, shape).astype(np.float32))
+
+def told_of(nodes, inputs, outputs, opset=17):
+    info = lambda name, kind, shape: helper.make_tensor_value_info(name, kind, shape)
+    graph = helper.make_graph(nodes, "g", [info(*each) for each in inputs], [info(*each) for each in outputs], weights)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    weights.clear()
+    fed = {}
+    for name, kind, shape in inputs:
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        fed[name] = rng.standard_normal(shape).astype(dtype) if kind == TensorProto.FLOAT else rng.integers(
+            np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape).astype(dtype)
+    expected = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), fed)
+    done = applying.apply(model, 0, applying.PLAIN)
+    actual = sessions.run(sessions.open_session(done.model.SerializeToString(), threads=1), fed)
+    return {
+        "applied": done.applied, "undone": done.undone,
+        "operators": sorted({node.op_type for node in done.model.graph.node}),
+        "domains": sorted({node.domain for node in done.model.graph.node}),
+        "error": max(float(np.abs(expected[name] - actual[name].astype(float)).max()) for name in expected),
+    }
+
+F, U, I = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT32
+told = []
+"""
+
+_RECURRENT = """
+for opset in (14, 17, 22):
+    for operator, gates, names in (("LSTM", 4, "ihc"), ("GRU", 3, "ih"), ("RNN", 1, "ih")):
+        for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
+            for more in ({}, {"linear_before_reset": 1}, {"plain": True}, {"relu": True}):
+                if (operator != "GRU" and "linear_before_reset" in more) or (operator != "RNN" and "relu" in more):
+                    continue
+                steps, batch, size, hidden = 5, 2, 3, 4
+                inputs = ["x", floats(count, gates * hidden, size), floats(count, gates * hidden, hidden)]
+                if not more.pop("plain", False):
+                    inputs += [floats(count, 2 * gates * hidden), weight(np.full(batch, steps, np.int32))]
+                    inputs += [floats(count, batch, hidden) for _ in names[1:]]
+                if more.pop("relu", False):
+                    more["activations"] = ["Relu"] * count
+                outputs = ["y", "h", "c"][: len(names)]
+                node = helper.make_node(operator, inputs, outputs, hidden_size=hidden, direction=direction, **more)
+                shapes = [("y", F, [steps, count, batch, hidden])]
+                shapes += [(name, F, [count, batch, hidden]) for name in outputs[1:]]
+                told.append(told_of([node], [("x", F, [steps, batch, size])], shapes, opset))
+"""
+
+_LEFT = """
+for more, lengths in (({"clip": 1.0}, 5), ({}, 4), ({"activations": ["Softsign", "Tanh", "Tanh"]}, 5)):
+    inputs = ["x", floats(1, 16, 3), floats(1, 16, 4), "", weight(np.full(2, lengths, np.int32))]
+    node = helper.make_node("LSTM", inputs, ["y"], hidden_size=4, **more)
+    told.append(told_of([node], [("x", F, [5, 2, 3])], [("y", F, [5, 1, 2, 4])]))
+"""
+
+_QUANTIZED = """
+def add(node, inputs, outputs):
+    told.append({"operator": node.op_type, **told_of([node], inputs, outputs)})
+
+image, made = [1, 3, 9, 9], [1, 8, 5, 5]
+zero = lambda: bytes_()
+signed = lambda *shape: weight(np.zeros(shape, np.int8))
+for kernel_scale, bias in (((), False), ((8,), True)):
+    inputs = ["x", scale(), zero(), bytes_(8, 3, 3, 3, dtype="int8"), scale(*kernel_scale), signed(*kernel_scale)]
+    inputs += [weight(np.float32(1.7)), zero()]
+    inputs += [weight(rng.integers(-9000, 9000, 8).astype(np.int32))] if bias else []
+    add(helper.make_node("QLinearConv", inputs, ["y"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        [("x", U, image)], [("y", U, made)])
+inputs = ["x", bytes_(8, 3, 3, 3), zero(), zero()]
+add(helper.make_node("ConvInteger", inputs, ["y"], pads=[1, 1, 1, 1], strides=[2, 2]),
+    [("x", U, image)], [("y", I, made)])
+add(helper.make_node("MatMulInteger", ["x", bytes_(6, 5), zero(), bytes_(5)], ["y"]),
+    [("x", U, [4, 6])], [("y", I, [4, 5])])
+add(helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"]), [("x", F, [3, 50])],
+    [("y", U, [3, 50]), ("s", F, []), ("z", U, [])])
+inputs = ["x", scale(), zero(), bytes_(6, 5), scale(), zero(), weight(np.float32(0.3)), zero()]
+add(helper.make_node("QLinearMatMul", inputs, ["y"]), [("x", U, [4, 6])], [("y", U, [4, 5])])
+pair = [("x", U, image), ("z", U, image)]
+both = lambda: ["x", scale(), zero(), "z", scale(), zero(), scale(), zero()]
+for operator in ("QLinearAdd", "QLinearMul"):
+    add(helper.make_node(operator, both(), ["y"], domain="com.microsoft"), pair, [("y", U, image)])
+one = lambda: ["x", scale(), zero(), scale(), zero()]
+for operator, more, shape in (("QLinearSigmoid", {}, image), ("QLinearLeakyRelu", {"alpha": 0.1}, image),
+                              ("QLinearGlobalAveragePool", {}, [1, 3, 1, 1]),
+                              ("QLinearAveragePool", {"kernel_shape": [3, 3], "strides": [3, 3]}, [1, 3, 3, 3])):
+    add(helper.make_node(operator, one(), ["y"], domain="com.microsoft", **more), [("x", U, image)], [("y", U, shape)])
+add(helper.make_node("QLinearConcat", [scale(), zero(), "x", scale(), zero(), "z", scale(), zero()], ["y"], axis=1,
+    domain="com.microsoft"), pair, [("y", U, [1, 6, 9, 9])])
+for ends in ([weight(np.float32(0.3)), zero()], []):
+    inputs = ["x", scale(), zero(), bytes_(5, 6, dtype="int8"), scale(5), signed(5)]
+    inputs += [weight(rng.integers(-99, 99, 5).astype(np.int32)), *ends]
+    add(helper.make_node("QGemm", inputs, ["y"], transB=1, domain="com.microsoft"), [("x", U, [4, 6])],
+        [("y", U if ends else F, [4, 5])])
+"""
+
+_PAIRS = """
+x_scale, w_scale, y_scale = (np.float32(value) for value in (0.02, 0.01, 0.06))
+zero, none = np.uint8(120), np.int8(0)
+inputs = lambda name, *values: [name, *map(weight, values)]
+quantized, real, kernel = "QuantizeLinear", "DequantizeLinear", bytes_(8, 3, 3, 3, dtype="int8")
+bias = weight(rng.integers(-900, 900, 8).astype(np.int32))
+nodes = [
+    helper.make_node(quantized, inputs("x", x_scale, zero), ["q"]),
+    helper.make_node(real, inputs("q", x_scale, zero), ["r"]),
+    helper.make_node(real, inputs(kernel, np.full(8, w_scale), np.zeros(8, np.int8)), ["k"], axis=0),
+    helper.make_node(
+        real, inputs(bias, np.full(8, x_scale * w_scale), np.zeros(8, np.int32)), ["b"], axis=0
+    ),
+    helper.make_node("Conv", ["r", "k", "b"], ["c"]),
+    helper.make_node(quantized, inputs("c", y_scale, zero), ["d"]),
+    helper.make_node(real, inputs("d", y_scale, zero), ["y"]),
+]
+told.append(told_of(nodes, [("x", F, [1, 3, 40, 40])], [("y", F, [1, 8, 38, 38])]))
+"""
+
+_DYNAMIC_LSTM = """
+for direction, count in (("forward", 1), ("bidirectional", 2)):
+    inputs = ["x", bytes_(count, 6, 32), bytes_(count, 8, 32), floats(count, 64), "", "", "", ""]
+    inputs += [scale(count), bytes_(count), scale(count), bytes_(count)]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", inputs, ["y", "h"], hidden_size=8, direction=direction, domain="com.microsoft"
+    )
+    shapes = [("y", F, [5, count, 1, 8]), ("h", F, [count, 1, 8])]
+    told.append(told_of([node], [("x", F, [5, 1, 6])], shapes))
+"""
+
+
+def _told(program: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = inside.run(_BUILD + program)
+    assert found
+    assert not [each for each in found if each["undone"]]
+    return found
+
+
+def test_recurrent_layers_become_steps() -> None:
+    for layer in _told(_RECURRENT):
+        assert layer["applied"] == {"recurrent": 1}
+        assert not {"LSTM", "GRU", "RNN"} & set(layer["operators"])
+        assert layer["error"] < 1e-5
+
+
+def test_layers_with_clipping_or_shorter_sequences_are_left() -> None:
+    assert [(layer["applied"], layer["operators"]) for layer in _told(_LEFT)] == [({}, ["LSTM"])] * 3
+
+
+def test_quantized_operators_become_float_ones_that_compute_the_same_integers() -> None:
+    for operator in _told(_QUANTIZED):
+        assert operator["applied"]["quantized"] == 1, operator
+        assert operator["domains"] == [""]
+        assert operator["error"] < 1e-4, operator
+
+
+def test_what_stands_between_pairs_is_computed_in_integers() -> None:
+    (network,) = _told(_PAIRS)
+    assert network["error"] == 0
+    assert {"QuantizeLinear", "DequantizeLinear"}.isdisjoint(network["operators"])
+    assert "Round" in network["operators"]
+
+
+def test_a_dynamically_quantized_lstm_becomes_steps() -> None:
+    for layer in _told(_DYNAMIC_LSTM):
+        assert layer["applied"] == {"recurrent": 1}
+        assert layer["domains"] == [""]
+        assert layer["error"] < 1e-5

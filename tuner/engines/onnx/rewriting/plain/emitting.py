@@ -1,0 +1,96 @@
+"""Building of the nodes that replace a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tuner.engines.onnx import models
+from tuner.engines.onnx.rewriting import graphs
+
+OLDEST_OPSET = 11
+"""First operator set with ``Round``."""
+_SIZES_AS_INPUTS = 13
+"""First operator set whose ``Split`` has its sizes as an input."""
+
+Replacement = Callable[[onnx.NodeProto], bool]
+
+
+class Emitter:
+    """Replaces nodes of a graph with static shapes, whose constants are initializers.
+
+    Nodes are given and returned by the names of their outputs, and are valid from ``OLDEST_OPSET`` on.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.shapes = graphs.shapes(model)
+        self._opset = models.opset(model)
+        self._graph = model.graph
+        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._names = graphs.Names(model.graph)
+        self._nodes: list[onnx.NodeProto] = []
+        self._added: list[onnx.TensorProto] = []
+
+    def replace(self, find: Callable[[onnx.NodeProto], Replacement | None]) -> int:
+        """Replace every node for which ``find`` returns a function and this returns True; return their number.
+
+        A function that returns False must have emitted nothing that is needed.
+        """
+        count = 0
+        for node in self._graph.node:
+            replacement = find(node)
+            kept = len(self._nodes), len(self._added)
+            if replacement and replacement(node):
+                count += 1
+                continue
+            del self._nodes[kept[0] :], self._added[kept[1] :]
+            self._nodes.append(node)
+        if count:
+            graphs.replace_nodes(self._graph, self._nodes)
+            self._graph.initializer.extend(self._added)
+            graphs.drop_unused(self._graph)
+        return count
+
+    def value(self, name: str) -> Any:
+        """Return a constant's array, or None."""
+        return numpy_helper.to_array(self._constants[name]) if name in self._constants else None
+
+    def constant(self, values: Any, dtype: Any = np.float32) -> str:
+        name = self._names.new("plain")
+        self._added.append(numpy_helper.from_array(np.asarray(values, dtype, order="C"), name))
+        return name
+
+    def emit(self, operator: str, inputs: Iterable[str], output: str | None = None, **attributes: Any) -> str:
+        output = output or self._names.new("plain_value")
+        self._nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
+        return output
+
+    def copy(self, node: onnx.NodeProto, operator: str, inputs: Iterable[str], output: str | None = None) -> str:
+        """Emit an operator of the standard domain with the attributes of ``node``."""
+        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        return self.emit(operator, inputs, output, **attributes)
+
+    def reshape(self, name: str, shape: Sequence[int], output: str | None = None) -> str:
+        return self.emit("Reshape", [name, self.constant(shape, np.int64)], output)
+
+    def split(self, name: str, axis: int, sizes: Sequence[int]) -> list[str]:
+        """Emit one operator for all parts: TVM's importer of Relay compiles a program for each ``Slice``."""
+        if len(sizes) == 1:
+            return [name]
+        outputs = [self._names.new("plain_part") for _ in sizes]
+        if self._opset < _SIZES_AS_INPUTS:
+            self._nodes.append(helper.make_node("Split", [name], outputs, axis=axis, split=list(sizes)))
+        else:
+            given = [name, self.constant(sizes, np.int64)]
+            self._nodes.append(helper.make_node("Split", given, outputs, axis=axis))
+        return outputs
+
+    def cast(self, name: str, kind: int, output: str | None = None) -> str:
+        return self.emit("Cast", [name], output, to=kind)
+
+    def to_float(self, name: str) -> str:
+        return self.cast(name, TensorProto.FLOAT)

@@ -1,0 +1,318 @@
+"""Replacement of quantized operators by float32 ones that compute the same integers.
+
+A float32 sum of products of 8-bit integers is exact up to 2²⁴, so convolutions and matrix products of the integers
+themselves, scaled and rounded afterwards as ONNX Runtime does it, give its results. Scaling the operands first, as
+``DequantizeLinear`` is defined, would not: a sum that is off in the last bit may be rounded to another integer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from tuner.engines.onnx import models
+from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting.plain import fusing
+from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+
+CONTRIB = "com.microsoft"
+_SOFTMAX_OF_ONE_AXIS = 13
+"""First operator set whose ``Softmax`` does not flatten its input."""
+_RANGES = {np.dtype(np.uint8): (0, 255), np.dtype(np.int8): (-128, 127)}
+_KINDS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8}
+
+
+_METHODS = {
+    ("", "QLinearConv"): "_convolution",
+    ("", "QLinearMatMul"): "_product",
+    ("", "ConvInteger"): "_integer_convolution",
+    ("", "MatMulInteger"): "_integer_product",
+    ("", "DynamicQuantizeLinear"): "_by_range",
+    ("", "QuantizeLinear"): "_quantize",
+    ("", "DequantizeLinear"): "_dequantize",
+    (CONTRIB, "QGemm"): "_gemm",
+    (CONTRIB, "QLinearAdd"): "_sum",
+    (CONTRIB, "QLinearMul"): "_elementwise_product",
+    (CONTRIB, "QLinearConcat"): "_concatenation",
+    (CONTRIB, "QLinearSigmoid"): "_activation",
+    (CONTRIB, "QLinearLeakyRelu"): "_activation",
+    (CONTRIB, "QLinearSoftmax"): "_softmax",
+    (CONTRIB, "QLinearGlobalAveragePool"): "_pool",
+    (CONTRIB, "QLinearAveragePool"): "_pool",
+    (CONTRIB, "MatMulIntegerToFloat"): "_product_to_float",
+}
+OPERATORS = frozenset(operator for _, operator in _METHODS)
+
+
+class Quantized:
+    """Replacements by operator; scales and zero points must be constants except where stated."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._e = emitter
+
+    def find(self, node: onnx.NodeProto) -> Replacement | None:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        method = _METHODS.get((domain, node.op_type))
+        return getattr(self, method) if method else None
+
+    def _scale(self, name: str) -> Any:
+        """Return a constant scale, float32. Raises KeyError if it is none."""
+        found = self._e.value(name)
+        if found is None or found.dtype != np.float32:
+            raise KeyError(name)
+        return found
+
+    def _zero(self, name: str, like: Any = np.uint8) -> Any:
+        """Return a constant zero point; 0 if there is none."""
+        found = self._e.value(name) if name else np.zeros((), like)
+        if found is None or found.dtype not in _RANGES:
+            raise KeyError(name)
+        return found
+
+    def _integers(self, name: str, zero: str, shape: tuple[int, ...] | None = None) -> str:
+        """Return float32 integers, less their zero point (reshaped to ``shape``), of constants or computed values."""
+        values, base = self._e.value(name), self._e.value(zero) if zero else np.zeros((), np.uint8)
+        if base is not None and shape and base.ndim:
+            base = base.reshape(shape)
+        if values is not None and base is not None:
+            return self._e.constant(values.astype(np.float32) - base.astype(np.float32))
+        moved = self._e.to_float(name)
+        if base is None:
+            return self._e.emit("Sub", [moved, self._e.to_float(zero)])
+        return self._e.emit("Sub", [moved, self._e.constant(base)]) if base.any() else moved
+
+    def _rounded(self, name: str, zero: Any, output: str) -> None:
+        """Emit rounding half to even, the zero point, saturation and the conversion to its type."""
+        moved = self._e.emit("Round", [name])
+        if zero.any():
+            moved = self._e.emit("Add", [moved, self._e.constant(zero)])
+        self._saturated(moved, zero.dtype, output)
+
+    def _saturated(self, name: str, dtype: Any, output: str) -> None:
+        least, most = _RANGES[dtype]
+        bounded = self._e.emit("Max", [self._e.emit("Min", [name, self._e.constant(most)]), self._e.constant(least)])
+        self._e.cast(bounded, _KINDS[dtype], output)
+
+    def _sum_of_products(self, name: str) -> str:
+        """Mark a sum of products of integers as one, so that nobody multiplies its operands by a later factor."""
+        return self._e.emit("Round", [name])
+
+    def _scaled(self, name: str, factor: Any) -> str:
+        return self._e.emit("Mul", [name, self._e.constant(factor)])
+
+    def _convolution(self, node: onnx.NodeProto) -> bool:
+        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.input
+        factor = self._scale(x_scale) * self._scale(w_scale) / self._scale(y_scale)
+        rank = len(self._e.shapes[w])
+        inputs = [self._integers(x, x_zero), self._integers(w, w_zero, (-1, *[1] * (rank - 1)))]
+        inputs += [self._integers(name, "") for name in bias if name]
+        total = self._sum_of_products(self._e.copy(node, "Conv", inputs))
+        total = self._scaled(total, factor.reshape(-1, *[1] * (rank - 2)))
+        self._rounded(total, self._zero(y_zero), node.output[0])
+        return True
+
+    def _product(self, node: onnx.NodeProto) -> bool:
+        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.input
+        factor = self._scale(a_scale) * self._scale(b_scale) / self._scale(y_scale)
+        total = self._sum_of_products(self._e.emit("MatMul", [self._integers(a, a_zero), self._integers(b, b_zero)]))
+        self._rounded(self._scaled(total, factor), self._zero(y_zero), node.output[0])
+        return True
+
+    def _gemm(self, node: onnx.NodeProto) -> bool:
+        a, a_scale, a_zero, b, b_scale, b_zero, *rest = node.input
+        bias, y_scale, y_zero = (*rest, "", "", "")[:3]
+        factor = self._scale(a_scale) * self._scale(b_scale) * np.float32(graphs.attribute(node, "alpha", 1.0))
+        transposed = {name: graphs.attribute(node, name, 0) for name in ("transA", "transB")}
+        of_columns = (-1, 1) if transposed["transB"] else (1, -1)
+        inputs = [self._integers(a, a_zero), self._integers(b, b_zero, of_columns)]
+        inputs += [self._integers(bias, "")] if bias else []
+        total = self._sum_of_products(self._e.emit("Gemm", inputs, **transposed))
+        if not y_scale:
+            self._e.emit("Mul", [total, self._e.constant(factor)], node.output[0])
+            return True
+        self._rounded(self._scaled(total, factor / self._scale(y_scale)), self._zero(y_zero), node.output[0])
+        return True
+
+    def _product_to_float(self, node: onnx.NodeProto) -> bool:
+        a, b, a_scale, b_scale, *rest = node.input
+        a_zero, b_zero, bias = (*rest, "", "", "")[:3]
+        total = self._sum_of_products(self._e.emit("MatMul", [self._integers(a, a_zero), self._integers(b, b_zero)]))
+        factor = self._e.emit("Mul", [a_scale, b_scale])
+        if not bias:
+            self._e.emit("Mul", [total, factor], node.output[0])
+        else:
+            self._e.emit("Add", [self._e.emit("Mul", [total, factor]), bias], node.output[0])
+        return True
+
+    def _integer_convolution(self, node: onnx.NodeProto) -> bool:
+        x, w, *zeros = node.input
+        x_zero, w_zero = (*zeros, "", "")[:2]
+        rank = len(self._e.shapes[w])
+        inputs = [self._integers(x, x_zero), self._integers(w, w_zero, (-1, *[1] * (rank - 1)))]
+        self._e.cast(self._e.copy(node, "Conv", inputs), TensorProto.INT32, node.output[0])
+        return True
+
+    def _integer_product(self, node: onnx.NodeProto) -> bool:
+        a, b, *zeros = node.input
+        a_zero, b_zero = (*zeros, "", "")[:2]
+        total = self._e.emit("MatMul", [self._integers(a, a_zero, (-1, 1)), self._integers(b, b_zero)])
+        self._e.cast(total, TensorProto.INT32, node.output[0])
+        return True
+
+    def _by_range(self, node: onnx.NodeProto) -> bool:
+        y, scale, zero = node.output
+        moved, scale, base = self.dynamic(node.input[0], scale)
+        self._e.cast(self._e.emit("Add", [moved, base]), TensorProto.UINT8, y)
+        self._e.cast(base, TensorProto.UINT8, zero)
+        return True
+
+    def dynamic(self, name: str, scale: str | None = None) -> tuple[str, str, str]:
+        """Emit the quantization of a float32 value by its own range.
+
+        Returns the integers less their zero point, the scale (named ``scale``) and the zero point, all float32.
+        """
+        e, nothing = self._e, self._e.constant(0)
+        least = e.emit("Min", [e.emit("ReduceMin", [name], keepdims=0), nothing])
+        most = e.emit("Max", [e.emit("ReduceMax", [name], keepdims=0), nothing])
+        wanted = e.emit("Div", [e.emit("Sub", [most, least]), e.constant(255)])
+        scale = e.emit("Where", [e.emit("Equal", [wanted, nothing]), e.constant(1), wanted], scale)
+        base = e.emit("Round", [self._bounded(e.emit("Div", [e.emit("Neg", [least]), scale]))])
+        shifted = e.emit("Add", [e.emit("Round", [e.emit("Div", [name, scale])]), base])
+        return e.emit("Sub", [self._bounded(shifted), base]), scale, base
+
+    def _bounded(self, name: str) -> str:
+        return self._e.emit("Max", [self._e.emit("Min", [name, self._e.constant(255)]), self._e.constant(0)])
+
+    def _sum(self, node: onnx.NodeProto) -> bool:
+        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, *zero = node.input
+        whole, base = self._scale(y_scale), self._zero((*zero, "")[0])
+        factors = self._scale(a_scale) / whole, self._scale(b_scale) / whole
+        zeros = self._zero(a_zero).astype(np.float32), self._zero(b_zero).astype(np.float32)
+        # ONNX Runtime adds all zero points before it rounds, which decides whether a half is rounded up.
+        fixed = base.astype(np.float32) - (factors[0] * zeros[0] + factors[1] * zeros[1])
+        total = self._e.emit("Add", [self._scaled(self._e.to_float(a), factors[0]), self._e.constant(fixed)])
+        total = self._e.emit("Add", [self._scaled(self._e.to_float(b), factors[1]), total])
+        self._saturated(self._e.emit("Round", [total]), base.dtype, node.output[0])
+        return True
+
+    def _elementwise_product(self, node: onnx.NodeProto) -> bool:
+        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, *zero = node.input
+        factor = self._scale(a_scale) * self._scale(b_scale) / self._scale(y_scale)
+        total = self._e.emit("Mul", [self._integers(a, a_zero), self._integers(b, b_zero)])
+        self._rounded(self._scaled(total, factor), self._zero((*zero, "")[0]), node.output[0])
+        return True
+
+    def _concatenation(self, node: onnx.NodeProto) -> bool:
+        y_scale, y_zero, *parts = node.input
+        whole = self._scale(y_scale)
+        terms = [
+            self._scaled(self._integers(name, base), self._scale(scale) / whole)
+            for name, scale, base in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+        ]
+        joined = self._e.emit("Concat", terms, axis=graphs.attribute(node, "axis"))
+        self._rounded(joined, self._zero(y_zero), node.output[0])
+        return True
+
+    def _activation(self, node: onnx.NodeProto) -> bool:
+        x, x_scale, x_zero, y_scale, *zero = node.input
+        given = self._scaled(self._integers(x, x_zero), self._scale(x_scale))
+        found = self._e.copy(node, node.op_type.removeprefix("QLinear"), [given])
+        divided = self._e.emit("Div", [found, self._e.constant(self._scale(y_scale))])
+        self._rounded(divided, self._zero((*zero, "")[0]), node.output[0])
+        return True
+
+    def _softmax(self, node: onnx.NodeProto) -> bool:
+        x, x_scale, _, y_scale, *zero = node.input
+        if graphs.attribute(node, "opset", 1) < _SOFTMAX_OF_ONE_AXIS:
+            return False
+        # A zero point changes no softmax.
+        given = self._scaled(self._e.to_float(x), self._scale(x_scale))
+        found = self._e.emit("Softmax", [given], axis=graphs.attribute(node, "axis", -1))
+        divided = self._e.emit("Div", [found, self._e.constant(self._scale(y_scale))])
+        self._rounded(divided, self._zero((*zero, "")[0]), node.output[0])
+        return True
+
+    def _pool(self, node: onnx.NodeProto) -> bool:
+        x, x_scale, x_zero, y_scale, *zero = node.input
+        if graphs.attribute(node, "channels_last", 0):
+            return False
+        kept = [each for each in node.attribute if each.name != "channels_last"]
+        plain = onnx.NodeProto(op_type=node.op_type, attribute=kept)
+        mean = self._e.copy(plain, node.op_type.removeprefix("QLinear"), [self._integers(x, x_zero)])
+        scaled = self._scaled(mean, self._scale(x_scale) / self._scale(y_scale))
+        self._rounded(scaled, self._zero((*zero, "")[0]), node.output[0])
+        return True
+
+    def _quantize(self, node: onnx.NodeProto) -> bool:
+        x, scale, *zero = node.input
+        base, factor = self._zero((*zero, "")[0]), self._scale(scale)
+        if factor.ndim and factor.size > 1:
+            factor, base = self._along(node, factor), self._along(node, base)
+        self._rounded(self._e.emit("Div", [x, self._e.constant(factor)]), base, node.output[0])
+        return True
+
+    def _dequantize(self, node: onnx.NodeProto) -> bool:
+        x, scale, *zero = node.input
+        values, factor = self._e.value(x), self._scale(scale)
+        base = self._e.value(zero[0]) if zero and zero[0] else np.zeros((), np.uint8)
+        if base is None:
+            return False
+        if factor.ndim and factor.size > 1:
+            factor, base = self._along(node, factor), self._along(node, base)
+        if values is not None:
+            real = (values.astype(np.float32) - base.astype(np.float32)) * factor
+            self._e.emit("Identity", [self._e.constant(real)], node.output[0])
+            return True
+        moved = self._e.to_float(x)
+        if base.any():
+            moved = self._e.emit("Sub", [moved, self._e.constant(base)])
+        self._e.emit("Mul", [moved, self._e.constant(factor)], node.output[0])
+        return True
+
+    def _along(self, node: onnx.NodeProto, values: Any) -> Any:
+        """Reshape one value for each index of the node's axis to broadcast over its input."""
+        if graphs.attribute(node, "block_size", 0):
+            raise KeyError("block_size")
+        rank = len(self._e.shapes[node.input[0]])
+        axis = graphs.attribute(node, "axis", 1) % rank
+        return values.reshape(-1, *[1] * (rank - axis - 1)) if values.ndim else values
+
+
+def apply(model: onnx.ModelProto) -> int:
+    """Replace quantized operators and return their number; those with computed scales or zero points may stay.
+
+    The operators between DequantizeLinear and QuantizeLinear become the integer ones that ONNX Runtime computes, unless
+    one of these has no replacement.
+    """
+    fused = onnx.ModelProto()
+    fused.CopyFrom(model)
+    if fusing.apply(fused):
+        count = _replace(fused)
+        if all(node.domain in models.STANDARD_DOMAINS for node in fused.graph.node):
+            model.CopyFrom(fused)
+            return count
+    return _replace(model)
+
+
+def _replace(model: onnx.ModelProto) -> int:
+    if models.opset(model) < OLDEST_OPSET:
+        return 0
+    emitter = Emitter(model)
+    table = Quantized(emitter)
+
+    def find(node: onnx.NodeProto) -> Replacement | None:
+        replacement = table.find(node)
+        return None if replacement is None else lambda each: _tried(replacement, each)
+
+    return emitter.replace(find)
+
+
+def _tried(replacement: Replacement, node: onnx.NodeProto) -> bool:
+    try:
+        return replacement(node)
+    except KeyError:
+        # A scale or zero point is computed, of another type, or of unknown shape.
+        return False

@@ -13,6 +13,7 @@ BENCHMARKS = {
     "layers": "where the time goes: a compiled model's operators beside ONNX Runtime's",
     "scale": "tuning one job with 1, 2, 4 and 8 workers whose measuring takes a fixed, simulated time",
     "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",
+    "planted": "wrong builds that verification must catch, and right ones that it must accept",
     "hostile": "malicious and damaged files: uploaded, read, run; how each ended, and the state of the service after",
 }
 _FORMER = {"zoo": "coverage"}

@@ -51,6 +51,8 @@ class OutputError:
     """Relative to the largest magnitude in the reference output."""
     atol: float
     rtol: float
+    """The allowed error is the sum of ``atol`` and ``rtol`` times the largest magnitude. In f32, ``rtol`` is larger if
+    the reference's own rounding error is."""
     passed: bool
     top1: float | None = None
     """Share of rows whose largest element is at the same place as in the reference; None if not meaningful."""
@@ -62,6 +64,15 @@ class OutputError:
     """Whether no element was compared: on every input, the reference's output is empty or has no finite number."""
     empty: bool = False
     """Whether the reference's output has no elements on any input. Builds agree on that much, and it proves little."""
+    rounding: float | None = None
+    """The reference's own rounding error, estimated and relative as ``max_rel`` is; None if it was not estimated."""
+    ties: int = 0
+    """Elements where the reference itself decides a tie one way or the other, and the build one of these ways."""
+    rms: float | None = None
+    """Root mean square of the error in the part closest to its limit, relative to the output's; may be None, too."""
+    rms_limit: float | None = None
+    part: str | None = None
+    """That part, such as ``index 3 of axis 1``; None for the whole output."""
     fault: str | None = None
     """Why the error is no number, such as ``NaN`` or ``wrong shape: 1×4 instead of 1×3``; None if it is one."""
 
@@ -73,6 +84,8 @@ class OutputError:
             return (self.fault or "NaN, infinite or of a wrong shape") + counted
         if self._misses_top1:
             return f"top-1 agreement {self.top1:.1%}"
+        if self._misses_rms:
+            return f"off by {_share(self.rms or 0.0)} of its root mean square{f' at {self.part}' if self.part else ''}"
         return f"off by {_share(self.max_rel)} of its largest magnitude" if self.rtol else f"off by {self.max_abs:.3g}"
 
     @property
@@ -80,11 +93,19 @@ class OutputError:
         """Describe the limit: ``0.05 %``."""
         if self._misses_top1:
             return f"at least {self.least_top1:.1%}"
+        if self._misses_rms:
+            return _share(self.rms_limit or 0.0)
         return _share(self.rtol) if self.rtol else f"{self.atol:.3g}"
 
     @property
     def _misses_top1(self) -> bool:
         return self.top1 is not None and self.least_top1 is not None and self.top1 < self.least_top1
+
+    @property
+    def _misses_rms(self) -> bool:
+        """Whether only the root mean square of a part is beyond its limit."""
+        beyond = self.rms is not None and self.rms_limit is not None and self.rms > self.rms_limit
+        return beyond and not self.fault and self.max_rel <= self.rtol
 
 
 def _share(value: float) -> str:

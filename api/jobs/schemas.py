@@ -253,8 +253,17 @@ class OutputError(BaseModel):
     max_abs: float
     max_rel: float = Field(description="Relative to the largest magnitude in the reference output.")
     atol: float
-    rtol: float
+    rtol: float = Field(description="In f32, larger than 5e-4 only if the reference's own rounding error is large.")
     passed: bool
+    rounding: float | None = Field(
+        description="The reference's own rounding error, estimated and relative as max_rel is; null if not estimated."
+    )
+    ties: int = Field(description="Elements that only runs of the reference with rounded operands agree with.")
+    rms: float | None = Field(
+        description="Root mean square of the error, relative to the output's, in the part closest to its limit."
+    )
+    rms_limit: float | None
+    part: str | None = Field(description="That part, such as `index 3 of axis 1`; null for the whole output.")
     top1: float | None = Field(
         description="Share of rows whose largest element is at the reference's index; null if not a classifier."
     )

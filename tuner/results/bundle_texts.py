@@ -297,6 +297,13 @@ def _timing(name: str, timing: Timing) -> str:
     return f"| {name} | " + " | ".join(f"{value * 1000:.4f}" for value in values) + " |"
 
 
+def _tolerance(error: OutputError) -> str:
+    by_element = f"{error.atol:g} + {error.rtol:.3g} ×"
+    if error.rms is None or error.rms_limit is None:
+        return by_element
+    return f"{by_element}; root mean square {error.rms:.2g} of {error.rms_limit:.2g}"
+
+
 def _agreement(error: OutputError) -> str:
     if error.top1 is None:
         return ""
@@ -314,7 +321,7 @@ def _verdict(error: OutputError) -> str:
         return f"FAILED: {error.fault}" if error.fault else "FAILED"
     if error.not_compared:
         return f"not compared: no {'elements' if error.empty else 'finite number'} in the reference"
-    return "passed"
+    return f"passed, {error.ties} ties" if error.ties else "passed"
 
 
 def _kinds(report: Report) -> str:
@@ -331,7 +338,7 @@ def _seeds(report: Report) -> int:
 def _errors(report: Report) -> str:
     return "\n".join(
         f"| {_NAMES[variant]} | {verification.precision} | `{error.output}` | {_amount(error.max_abs)} "
-        f"| {_amount(error.max_rel)} | {error.atol:g} + {error.rtol:g} × | {_agreement(error)} | {_verdict(error)} |"
+        f"| {_amount(error.max_rel)} | {_tolerance(error)} | {_agreement(error)} | {_verdict(error)} |"
         for variant, verification in report.verifications.items()
         for error in verification.outputs
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from domain import errors
 from domain.artifacts import LARGEST_ERROR, OutputError, Variant, Verification
 from domain.jobs import AccuracyGate, Precision
 from domain.models import TensorSpec
@@ -18,6 +20,8 @@ NARROW_SEEDS = tuple(range(16))
 CALIBRATION_SEEDS = tuple(range(1000, 1008))
 """Seeds of calibration inputs, which are not used for verification."""
 _SEED_SECONDS, _RUN_SECONDS = 120.0, 600.0
+_PERTURBED_SECONDS = 20.0
+"""Time for the runs that show the reference's own rounding errors."""
 _NO_GATE = AccuracyGate()
 _NO_KINDS: Mapping[str, str] = MappingProxyType({})
 
@@ -66,6 +70,41 @@ def run_reference(
 ) -> list[Path]:
     """Run the reference on each of ``inputs``. Raises EngineError, Canceled."""
     return _run(reference, {"path": str(model), "threads": threads}, inputs, folder, canceled)
+
+
+def run_perturbed(
+    reference: Engine,
+    model: Path,
+    inputs: Sequence[Path],
+    expected: Sequence[Path],
+    *,
+    threads: int,
+    canceled: Callable[[], bool] | None = None,
+) -> list[Path]:
+    """Run the reference with rounded operands, beside its ``expected`` outputs, and return the files with the results.
+
+    ``verify`` derives the limits of f32 from them. Raises EngineError, Canceled.
+    """
+    folders = [_perturbed(path) for path in expected]
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    params = {
+        "path": str(model), "inputs": [str(path) for path in inputs], "folders": [str(folder) for folder in folders],
+        "threads": threads, "seconds": _PERTURBED_SECONDS,
+    }  # fmt: skip
+    try:
+        answer = reference.request("run_perturbed", params, timeout=_RUN_SECONDS, canceled=canceled)
+    except errors.EngineError:
+        # A file may be incomplete.
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return [Path(path) for path in answer["paths"]]
+
+
+def _perturbed(expected: Path) -> Path:
+    """Folder of the perturbed runs on the same inputs."""
+    return expected.with_suffix(".runs")
 
 
 def run_plain(
@@ -132,7 +171,7 @@ def verify(
         compiler.request("run", params, timeout=_RUN_SECONDS, canceled=canceled)
         pair = {
             "expected": str(wanted), "actual": str(actual), "precision": precision, "max_rel": gate.max_rel,
-            "model": str(model) if model else None,
+            "model": str(model) if model else None, "runs": str(_perturbed(wanted)),
         }  # fmt: skip
         compared = reference.request("compare", pair, timeout=_RUN_SECONDS, canceled=canceled)
         for data in compared["outputs"]:
@@ -157,24 +196,37 @@ class _Found:
         rows, agreed = (0, 0) if not_compared else (self._sum("rows"), self._sum("agreed"))
         top1 = agreed / rows if rows else None
         kept = top1 is None or least_top1 is None or top1 >= least_top1
+        nearest = max(self._compared, key=lambda each: (not each["passed"], _share(each, "max_rel", "rtol")))
+        part = max(self._compared, key=lambda each: _share(each, "rms", "rms_limit"))
+        roundings = [float(each["rounding"]) for each in self._compared if "rounding" in each]
         return OutputError(
             output=name,
             dtype=str(first["dtype"]),
             max_abs=max(_bounded(each["max_abs"]) for each in self._compared),
             max_rel=max(_bounded(each["max_rel"]) for each in self._compared),
             atol=float(first["atol"]),
-            rtol=float(first["rtol"]),
+            rtol=float(nearest["rtol"]),
             passed=kept and all(bool(each["passed"]) for each in self._compared),
             top1=top1,
             not_finite=self._sum("not_finite"),
             least_top1=least_top1 if rows else None,
             not_compared=not_compared,
             empty=not self._sum("elements"),
+            rounding=max(roundings, default=None),
+            ties=self._sum("ties"),
+            rms=part.get("rms"),
+            rms_limit=part.get("rms_limit"),
+            part=part.get("part"),
             fault=next((str(each["fault"]) for each in self._compared if each.get("fault")), None),
         )
 
     def _sum(self, name: str) -> int:
         return sum(int(each.get(name, 0)) for each in self._compared)
+
+
+def _share(compared: Mapping[str, Any], error: str, limit: str) -> float:
+    """Return an error in multiples of its limit; 0 without a limit."""
+    return float(compared[error]) / compared[limit] if compared.get(limit) else 0.0
 
 
 def _bounded(value: Any) -> float:

@@ -85,6 +85,12 @@ def _limits(error: Mapping[str, Any]) -> str:
     parts = [f"{error['output']}: error {off} of its largest value, {allowed} allowed"]
     if _is_no_number(error):
         parts = [f"{error['output']}: {error.get('fault') or 'NaN, infinite or of a wrong shape'}"]
+    if error.get("rms_limit") is not None and error["rms"] > error["rms_limit"]:
+        place = f" at {error['part']}" if error["part"] else ""
+        limit = _percent(error["rms_limit"])
+        parts.append(f"root mean square of the error{place} {_percent(error['rms'])}, {limit} allowed")
+    if error.get("ties"):
+        parts.append(f"{error['ties']} ties as the reference itself may decide them")
     if error["top1"] is not None:
         asked = "" if error["least_top1"] is None else f", {_percent(error['least_top1'])} required"
         parts.append(f"top-1 agreement {_percent(error['top1'])}{asked}")

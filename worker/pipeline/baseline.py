@@ -39,7 +39,7 @@ def run(context: JobContext) -> BaselineResult:
     leading = placing.of_engine(context, fastest)
     variants = {Variant.UNTUNED: fastest, Variant.REFERENCE: str(Variant.REFERENCE)}
     return BaselineResult(
-        files=(*builds.files, *plain, *made.inputs, *made.expected),
+        files=(*builds.files, *plain, *made.inputs, *made.expected, *made.perturbed),
         inputs=tuple(made.inputs),
         expected=tuple(made.expected),
         kinds=made.kinds,
@@ -61,6 +61,8 @@ class _ReferenceRun:
 
     inputs: list[str] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)
+    perturbed: list[str] = field(default_factory=list)
+    """Outputs of runs with rounded operands."""
     kinds: dict[str, str] = field(default_factory=dict)
     """Kind of values, by input."""
 
@@ -74,8 +76,12 @@ def _references(context: JobContext) -> _ReferenceRun:
         seeds=verification.seeds_for(context.request.precision),
     )
     expected = references.run(context, seeded.paths)
+    perturbed = references.run_perturbed(context, seeded.paths, expected)
     return _ReferenceRun(
-        inputs=_relative(context, seeded.paths), expected=_relative(context, expected), kinds=seeded.kinds
+        inputs=_relative(context, seeded.paths),
+        expected=_relative(context, expected),
+        perturbed=_relative(context, perturbed),
+        kinds=seeded.kinds,
     )
 
 

@@ -10,12 +10,15 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from domain import errors
 from domain.artifacts import ONNX_RUNTIME, PLAIN_BUILD, Variant
+from domain.jobs import Precision
 from domain.models import ModelFormat
 from domain.ports import Engine
 from tuner.results import timing, verification
 from tuner.results.timing import Timed
 from worker.engines import ONNX, replace_folder
+from worker.pipeline import recovery
 from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, JobContext
 
 _PLAIN = "reference"
@@ -48,6 +51,27 @@ def run(context: JobContext, inputs: Sequence[Path]) -> list[Path]:
     return verification.run_reference(
         reference, context.prepared, inputs, folder, threads=context.threads, canceled=canceled
     )
+
+
+def run_perturbed(context: JobContext, inputs: Sequence[Path], expected: Sequence[Path]) -> list[Path]:
+    """Run ONNX Runtime with rounded operands and return the results' files, from which the limits of f32 follow.
+
+    None for other references, jobs without f32, or if that fails: builds are then judged by fixed limits.
+    """
+    if _is_plain(context) or context.request.precision not in (Precision.F32, Precision.AUTO):
+        return []
+    try:
+        return verification.run_perturbed(
+            context.engines.get(ONNX),
+            context.prepared,
+            inputs,
+            expected,
+            threads=context.threads,
+            canceled=context.canceled,
+        )
+    except errors.EngineError as error:
+        recovery.tolerate(context, error, "the rounding errors of ONNX Runtime could not be estimated")
+        return []
 
 
 def timed(context: JobContext, inputs: Path) -> Timed[Variant]:

@@ -121,8 +121,11 @@ def test_a_failed_job_says_why(capsys: pytest.CaptureFixture[str], service: Serv
     job = run(capsys, "tune", onnx, "--no-wait")[1].strip()
     error = {"output": "y", "max_abs": 0.1, "max_rel": 0.0017, "rtol": 5e-4, "top1": None, "not_finite": 0}
     wrong = {**error, "passed": False, "fault": None}
+    part = {"rms": 1e-3, "rms_limit": 2e-4, "part": "index 3 of axis 1", "ties": 2}
     nan = {**wrong, "max_abs": 1e308, "max_rel": 1e308, "fault": "NaN", "not_finite": 3}
-    details = {"verifications": {"untuned relay": [wrong], "untuned relax": [nan], "old": [{"output": "y"}]}}
+    details = {
+        "verifications": {"untuned relay": [{**wrong, **part}], "untuned relax": [nan], "old": [{"output": "y"}]}
+    }
     failure = Failure(
         code="unsupported_operators", message="relay cannot import Foo", hint="replace it", details=details
     )
@@ -133,6 +136,7 @@ def test_a_failed_job_says_why(capsys: pytest.CaptureFixture[str], service: Serv
     assert "[unsupported_operators]" in out
     told = " ".join(out.split())
     assert "checked untuned relay: y: error 0.17 % of its largest value, 0.05 % allowed" in told
+    assert "at index 3 of axis 1 0.1 %, 0.02 % allowed, 2 ties as the reference itself may decide them" in told
     assert "checked untuned relax: y: NaN, 3 elements not finite" in told
     assert "checked old" not in told
 

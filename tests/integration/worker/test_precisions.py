@@ -129,3 +129,27 @@ def test_a_model_that_cannot_be_quantized_fails_where_int8_was_asked_for(bench: 
     job = run(bench, precision=Precision.INT8)
     failure = bench.failure(job)
     assert (failure.code, failure.message) == ("invalid_model", "it has no products")
+
+
+@pytest.mark.parametrize(("precision", "inputs"), [(Precision.F32, [3]), (Precision.AUTO, [16]), (Precision.INT8, [])])
+def test_rounding_errors_are_estimated_where_f32_is_built(
+    bench: Bench, precision: Precision, inputs: list[int]
+) -> None:
+    bench.script.precisions = VNNI
+    job = run(bench, precision=precision)
+    asked = bench.script.asked("run_perturbed")
+    assert [len(each["inputs"]) for each in asked] == inputs
+    assert bench.get(job).state is JobState.SUCCEEDED
+    if inputs:
+        assert {each["runs"] for each in bench.script.asked("compare")} == set(asked[0]["folders"])
+
+
+def test_a_reference_that_cannot_estimate_its_rounding_errors_still_verifies(bench: Bench) -> None:
+    def refuse(method: str, _: dict[str, Any]) -> None:
+        if method == "run_perturbed":
+            raise errors.EngineRequestFailed("run_failed", "out of memory")
+
+    bench.script.refuse = refuse
+    job = run(bench)
+    assert bench.get(job).state is JobState.SUCCEEDED
+    assert "the rounding errors of ONNX Runtime could not be estimated: out of memory" in bench.notes(job)

@@ -27,6 +27,7 @@ _METHODS = (
     "rewrite",
     "make_inputs",
     "run",
+    "run_perturbed",
     "time",
     "choose",
     "compare",

@@ -215,6 +215,9 @@ class ScriptedEngine:
         Path(params["outputs"]).write_text("poisoned" if poisoned else self._hello["engine"])
         return {"seconds": 0.001, "outputs": [], "samples": []}
 
+    def _run_perturbed(self, params: dict[str, Any]) -> dict[str, Any]:
+        return {"paths": [_touch(Path(folder) / "00-1.npz") for folder in params["folders"]]}
+
     def _time(self, params: dict[str, Any]) -> dict[str, Any]:
         folder = Path(params["bundle"]).name if "bundle" in params else "reference"
         known = self._script.run_seconds

@@ -18,6 +18,13 @@ from domain.artifacts import LARGEST_ERROR, OutputError
         ({"fault": "wrong shape: 1×4 instead of 1×3"}, "wrong shape: 1×4 instead of 1×3", "0.05 %"),
         ({"fault": "NaN", "not_finite": 6}, "NaN in 6 elements", "0.05 %"),
         ({}, "NaN, infinite or of a wrong shape", "0.05 %"),
+        (
+            {"max_rel": 1e-4, "rms": 1e-3, "rms_limit": 2e-4, "part": "index 3 of axis 1"},
+            "off by 0.1 % of its root mean square at index 3 of axis 1",
+            "0.02 %",
+        ),
+        ({"max_rel": 1e-4, "rms": 1e-3, "rms_limit": 2e-4}, "off by 0.1 % of its root mean square", "0.02 %"),
+        ({"rms": 1e-3, "rms_limit": 2e-4}, "off by 0.17 % of its largest magnitude", "0.05 %"),
         ({"max_rel": 1e-4, "top1": 0.9375, "least_top1": 0.99}, "top-1 agreement 93.8%", "at least 99.0%"),
     ],
 )

@@ -162,3 +162,58 @@ def test_narrow_precisions_are_judged_by_more_inputs() -> None:
     assert verification.seeds_for(Precision.F32) == verification.SEEDS
     assert len(verification.seeds_for(Precision.AUTO)) >= 16
     assert not set(verification.CALIBRATION_SEEDS) & set(verification.seeds_for(Precision.INT8))
+
+
+def test_perturbed_runs_lie_beside_the_outputs_they_are_compared_with(tmp_path: Path) -> None:
+    reference = compared([0.0] * 3)
+    reference.answers["run_perturbed"] = lambda params, _: {"paths": [f"{each}/00-1.npz" for each in params["folders"]]}
+    inputs = [tmp_path / f"inputs-{seed}.npz" for seed in range(3)]
+    expected = [tmp_path / "out" / f"expected-{seed}.npz" for seed in range(3)]
+    stale = tmp_path / "out" / "expected-1.runs" / "07-16.npz"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    written = verification.run_perturbed(reference, Path("/m.onnx"), inputs, expected, threads=2)
+    assert written == [tmp_path / "out" / f"expected-{seed}.runs" / "00-1.npz" for seed in range(3)]
+    assert not stale.exists()
+    verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)
+    runs = [params["runs"] for method, params in reference.requests if method == "compare"]
+    assert runs == [str(path.parent) for path in written]
+
+
+def test_perturbed_runs_that_fail_leave_no_files(tmp_path: Path) -> None:
+    expected = tmp_path / "expected-0.npz"
+    partial = tmp_path / "expected-0.runs" / "00-1.npz"
+
+    def fail(_: Json, __: OnEvent) -> Json:
+        partial.parent.mkdir()
+        partial.touch()
+        raise EngineFailure("run_failed", "no memory")
+
+    with pytest.raises(errors.EngineRequestFailed, match="no memory"):
+        verification.run_perturbed(
+            FakeEngine({"run_perturbed": fail}), Path("/m.onnx"), [tmp_path / "i.npz"], [expected], threads=1
+        )
+    assert not partial.parent.exists()
+
+
+def test_the_errors_closest_to_their_limits_are_kept(tmp_path: Path) -> None:
+    shared = {"output": "y", "dtype": "float32", "atol": 1e-5, "elements": 8, "finite": 8, "passed": True}
+    seeds = iter(
+        [
+            {"max_abs": 0.1, "max_rel": 1e-4, "rtol": 5e-4, "rounding": 1e-6, "rms": 2e-5, "rms_limit": 1e-4},
+            {"max_abs": 0.2, "max_rel": 9e-4, "rtol": 1e-3, "rounding": 3e-6, "ties": 2, "rms": 0, "rms_limit": 1},
+            {"max_abs": 0.1, "max_rel": 2e-4, "rtol": 5e-4, "rounding": 2e-6, "ties": 1, "rms": 0.0, "rms_limit": 1e-4},
+        ]
+    )  # fmt: skip
+    reference = compared([0.0] * 3)
+    reference.answers["compare"] = lambda params, _: {
+        "outputs": [{**shared, **next(seeds), "part": "index 1 of axis 0"}]
+    }
+    [found] = verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path).outputs
+    assert (found.max_rel, found.rtol, found.rounding, found.ties) == (9e-4, 1e-3, 3e-6, 3)
+    assert (found.rms, found.rms_limit, found.part) == (2e-5, 1e-4, "index 1 of axis 0")
+
+
+def test_errors_without_an_estimate_have_no_limit_of_parts(tmp_path: Path) -> None:
+    [found, _] = verify(compared([0.1] * 3), FakeEngine({"run": lambda params, _: {}}), tmp_path).outputs
+    assert (found.rtol, found.rounding, found.ties, found.rms, found.part) == (5e-4, None, 0, None, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnxruntime
 
-from tuner.engines.onnx import arrays, comparing, models, operators, preparing, quantizing, sessions
+from tuner.engines.onnx import arrays, comparing, models, operators, perturbing, preparing, quantizing, sessions
 from tuner.engines.onnx.rewriting import applying
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
@@ -54,6 +54,7 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
         precision=params.get("precision") or "f32",
         max_rel=params.get("max_rel"),
         classifiers=comparing.classifier_outputs(params.get("model")),
+        runs=perturbing.load(params["runs"]) if params.get("runs") else (),
     )
     return {"outputs": outputs}
 
@@ -68,6 +69,9 @@ HANDLERS: dict[str, serving.Handler] = {
     "make_operator": lambda params, _: operators.make(params),
     "make_inputs": _make_inputs,
     "run": _run,
+    "run_perturbed": lambda params, _: perturbing.run(
+        params["path"], params["inputs"], params["folders"], threads=params["threads"], seconds=params["seconds"]
+    ),
     "time": _time,
     "profile": lambda params, _: {
         "layers": sessions.layers(params["path"], params["inputs"], params["threads"], params["repeat"])

@@ -1,19 +1,20 @@
 """Comparison of outputs with the reference's, and detection of classifier outputs.
 
-A classifier returns one number for each class; the largest is the answer.
+A classifier returns one number for each class; the largest is the answer. The limits of f32 follow from ``rounding``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import models
+from tuner.engines.onnx import models, rounding
 from tuner.engines.onnx.arrays import Arrays
+from tuner.engines.onnx.perturbing import Run
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import importing
 
@@ -24,8 +25,8 @@ TOLERANCES = {
 }
 """Absolute tolerance, and tolerance relative to the output's largest magnitude; integers and booleans must be equal.
 
-The relative one is about 4000 units in the last place for float32: correct compilations of deep networks were seen
-within 1e-5, wrong ones off by 1e-1 and more.
+For float32 this is the least limit; ``rounding`` may allow more. It is about 4000 units in the last place: correct
+compilations of deep networks were seen within 1e-5, wrong ones off by 1e-1 and more.
 """
 NARROW_TOLERANCES = {"fp16": (1e-3, 2e-2), "bf16": (1e-3, 4e-2), "int8": (1e-3, 1e-1)}
 """Tolerances for floating-point outputs of networks that compute in a narrower type, in the same form.
@@ -48,6 +49,7 @@ def compare(
     precision: str = "f32",
     max_rel: float | None = None,
     classifiers: Collection[str] = (),
+    runs: Sequence[Run] = (),
 ) -> list[Json]:
     """Return one entry per expected output; a missing output or one of another shape fails with the largest error.
 
@@ -57,6 +59,11 @@ def compare(
     longer than one, and ``agreed`` those whose largest element is at the expected position; for others both are 0.
     ``elements`` counts the expected elements and ``finite`` those that are finite: if there are none, agreement proves
     nothing.
+
+    ``runs`` are of the reference with perturbed operands; in f32 they decide the limits (see ``rounding``). ``rtol`` is
+    then the one allowed where the error comes closest to its limit, ``rounding`` the reference's own rounding error,
+    relative as ``max_rel`` is, ``ties`` counts the elements that agree only with one of ``runs``, and ``rms``,
+    ``rms_limit`` and ``part`` say which part of the output comes closest to its limit.
     """
     return [
         _compare(
@@ -65,6 +72,7 @@ def compare(
             actual.get(name),
             _tolerances(array, precision, max_rel, name in classifiers),
             name in classifiers,
+            [(run.ulps, run.outputs[name]) for run in runs if name in run.outputs] if precision == "f32" else [],
         )
         for name, array in expected.items()
     ]
@@ -80,11 +88,31 @@ def _tolerances(expected: Any, precision: str, max_rel: float | None, classifies
     return atol, rtol if max_rel is None else max_rel
 
 
-def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, float], classifies: bool) -> Json:
+def _compare(
+    name: str,
+    expected: Any,
+    actual: Any,
+    tolerances: tuple[float, float],
+    classifies: bool,
+    runs: Sequence[tuple[int, Any]],
+) -> Json:
     atol, rtol = tolerances
+    expected, runs = _of_shape(expected, actual, runs)
     max_abs, scale = _errors(expected, actual)
+    passed = max_abs <= atol + rtol * scale
     # Relative to an output of zeros, any rounding error would be infinite.
     least = max(scale, atol)
+    judged: Json = {}
+    if max_abs < LARGEST and (found := _judge(expected, actual, runs, atol + rtol * scale)):
+        max_abs, passed = found.error, found.passed
+        rtol = max(rtol, (found.limit - atol) / least) if least > 0 else rtol
+        judged = {
+            "rounding": found.rounding / least if least > 0 else 0.0,
+            "ties": found.ties,
+            "rms": found.rms,
+            "rms_limit": found.rms_limit,
+            "part": found.part,
+        }
     max_rel = max_abs / least if least > 0 else (0.0 if max_abs == 0 else LARGEST)
     not_finite = _not_finite(expected, actual)
     rows, agreed = _agreement(expected, actual) if classifies else (0, 0)
@@ -96,13 +124,34 @@ def _compare(name: str, expected: Any, actual: Any, tolerances: tuple[float, flo
         "max_rel": min(max_rel, LARGEST),
         "atol": atol,
         "rtol": rtol,
-        "passed": bool(max_abs <= atol + rtol * scale) and not not_finite,
+        "passed": bool(passed) and not not_finite,
         "not_finite": not_finite,
         "elements": int(expected.size),
         "finite": int(np.count_nonzero(np.isfinite(_wide(expected)))),
         "rows": rows,
         "agreed": agreed,
+        **judged,
     }
+
+
+def _of_shape(expected: Any, actual: Any, runs: Sequence[tuple[int, Any]]) -> tuple[Any, list[tuple[int, Any]]]:
+    """Return the output to compare with, and the other runs of its shape.
+
+    A selection may have another length if it has that length in one of the runs.
+    """
+    same = [run for run in runs if actual is not None and run[1].shape == actual.shape]
+    if actual is None or actual.shape == expected.shape or not same:
+        return expected, [run for run in runs if run[1].shape == expected.shape]
+    return same[0][1], same[1:]
+
+
+def _judge(expected: Any, actual: Any, runs: Sequence[tuple[int, Any]], floor: float) -> rounding.Judgment | None:
+    """Return None if the runs decide nothing: there are none, or the output has another type than float32."""
+    if not runs or not expected.size:
+        return None
+    if expected.dtype.name == "float32":
+        return rounding.judge(expected, actual, runs, floor=floor)
+    return rounding.judge_exact(expected, actual, runs) if expected.dtype.kind in "iub" else None
 
 
 def _fits(expected: Any, actual: Any) -> bool:

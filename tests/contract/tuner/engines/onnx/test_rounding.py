@@ -1,0 +1,177 @@
+"""The limits of f32 follow from the reference's own rounding errors, and ties may go both ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.onnx import inside
+from tuner.host.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+COMPARING = """
+import numpy as np
+from tuner.engines.onnx import comparing
+from tuner.engines.onnx.perturbing import Run
+
+def compared(expected, actual, *runs, dtype=np.float32):
+    made = [np.asarray(each, dtype) for each in (expected, actual, *runs)]
+    runs = [Run(ulps=1, outputs={"y": run}) for run in made[2:]]
+    return comparing.compare({"y": made[0]}, {"y": made[1]}, runs=runs)[0]
+
+def passed(*arrays, **more):
+    return compared(*arrays, **more)["passed"]
+
+generator = np.random.default_rng(0)
+smooth = generator.standard_normal((4, 32, 32)).astype(np.float32)
+def rounded(size):
+    return smooth + size * generator.standard_normal(smooth.shape).astype(np.float32)
+"""
+
+
+def told(program: str) -> Any:
+    return inside.run(COMPARING + program)
+
+
+def test_limits_grow_with_the_references_own_rounding_error() -> None:
+    program = """
+quiet, noisy = [rounded(1e-7) for _ in range(3)], [rounded(1e-3) for _ in range(3)]
+build = rounded(1e-3)
+told = [passed(smooth, build), passed(smooth, build, *quiet), passed(smooth, build, *noisy)]
+row = compared(smooth, build, *noisy)
+told += [row["rtol"] > 5e-4, 2e-4 < row["rounding"] < 2e-3, passed(smooth, rounded(0.2), *noisy)]
+"""
+    assert told(program) == [False, False, True, True, True, False]
+
+
+def test_a_part_has_a_limit_of_its_own() -> None:
+    program = """
+small = smooth.copy()
+small[2] *= 1e-3
+runs = [small * (1 + 1e-7 * generator.standard_normal(small.shape)) for _ in range(3)]
+build = small.copy()
+build[2] *= 1.01
+row = compared(small, build, *runs)
+told = [passed(small, build), row["passed"], row["part"], row["max_rel"] < row["rtol"], row["rms"] > row["rms_limit"],
+        passed(small, small * np.float32(1 + 1e-6), *runs)]
+"""
+    assert told(program) == [True, False, "index 2 of axis 0", True, True, True]
+
+
+def test_a_tie_may_go_either_way_only_where_the_reference_does() -> None:
+    program = """
+kept = np.where(smooth > 1, smooth, 0)
+def without(index):
+    changed = kept.copy()
+    changed[index] = 0
+    return changed
+first, second, *_ = [tuple(index) for index in np.argwhere(kept > 1.5)]
+runs = [without(first), kept, kept, kept]
+row = compared(kept, without(first), *runs)
+told = [row["passed"], row["ties"], passed(kept, without(first)), passed(kept, without(second), *runs),
+        passed(kept, without(first) * np.float32(1.01), *runs)]
+half = kept.copy()
+half[first] /= 2
+told += [passed(kept, half, *runs), passed(kept, np.where(kept == kept[first], np.nan, kept), *runs)]
+"""
+    assert told(program) == [True, 1, False, False, False, False, False]
+
+
+def test_rare_ties_are_as_many_as_in_the_references_runs() -> None:
+    program = """
+kept = np.where(smooth > 1, smooth, 0)
+places = sorted((tuple(index) for index in np.argwhere(kept > 1.5)), key=lambda index: -kept[index])
+def without(*indices):
+    changed = kept.copy()
+    for index in indices:
+        changed[index] = 0
+    return changed
+runs = [without(places[number], places[number + 1]) for number in range(0, 8, 2)]
+told = [passed(kept, without(*places[count:9]), *runs) for count in (8, 7, 6)]
+told += [passed(kept, without(*places[20:20 + count]), *runs) for count in (1, 2, 3)]
+told.append(passed(kept, kept + 9 * (without(places[30]) != kept), *runs))
+"""
+    assert told(program) == [True, True, True, True, True, False, False]
+
+
+def test_integers_agree_with_one_of_the_runs() -> None:
+    program = """
+labels, other = np.arange(64), np.arange(64)
+other[7] = 9
+build = labels.copy()
+build[7] = 8
+told = [passed(labels, other, dtype=np.int64), passed(labels, other, other, labels, dtype=np.int64),
+        passed(labels, build, other, labels, dtype=np.int64), compared(labels, other, other, dtype=np.int64)["ties"]]
+"""
+    assert told(program) == [False, True, False, 1]
+
+
+def test_a_selection_has_the_length_of_one_of_the_runs() -> None:
+    program = """
+rows, fewer = np.arange(12.0).reshape(6, 2), np.arange(10.0).reshape(5, 2)
+told = [passed(rows, fewer), passed(rows, fewer, rows), passed(rows, fewer, fewer, rows),
+        passed(rows, fewer + 1, fewer, rows), compared(rows, fewer, rows)["fault"]]
+"""
+    assert told(program) == [False, False, True, False, "wrong shape: 5×2 instead of 6×2"]
+
+
+def test_narrow_precisions_and_other_types_keep_their_limits() -> None:
+    program = """
+def narrow(precision):
+    runs = [Run(ulps=1, outputs={"y": rounded(1.0)})]
+    found = comparing.compare({"y": smooth}, {"y": rounded(0.5)}, precision=precision, runs=runs)[0]
+    return [found["passed"], "rounding" in found]
+wide = compared(smooth, rounded(1e-3), rounded(1e-2), dtype=np.float64)
+told = [narrow("bf16"), narrow("int8"), wide["passed"], "rounding" in wide]
+"""
+    assert told(program) == [[False, False], [False, False], False, False]
+
+
+def test_perturbed_runs_change_by_rounding_and_are_the_same_again(
+    reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    expected = tmp_path / "expected.npz"
+    fed = {"path": str(prepared), "threads": 1}
+    reference.request("run", {**fed, "inputs": str(inputs[0]), "outputs": str(expected)}, timeout=60)
+    written = []
+    for name in ("a", "b"):
+        folders = [str(tmp_path / name / str(place)) for place in range(len(inputs))]
+        params = {**fed, "inputs": [str(path) for path in inputs], "folders": folders, "seconds": 20}
+        written.append(reference.request("run_perturbed", params, timeout=60)["paths"])
+    assert [Path(path).name for path in written[0][:: len(inputs)]] == ["00-1.npz", "01-1.npz", "02-1.npz", "03-16.npz"]
+    assert [Path(path).read_bytes() for path in written[0]] == [Path(path).read_bytes() for path in written[1]]
+    changes = [asking.compare(reference, expected, Path(path))[0]["max_rel"] for path in written[0][:: len(inputs)]]
+    assert all(0 < change < 1e-4 for change in changes), changes
+    [row] = asking.compare(reference, expected, expected, runs=str(tmp_path / "a" / "0"))
+    assert (row["passed"], row["ties"], 0 < row["rounding"] < 1e-5) == (True, 0, True)
+
+
+def test_no_run_starts_that_may_end_too_late(
+    reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    params = {"path": str(prepared), "inputs": [str(inputs[0])], "folders": [str(tmp_path / "runs")], "threads": 1}
+    paths = reference.request("run_perturbed", {**params, "seconds": 0}, timeout=60)["paths"]
+    assert len(paths) <= 1
+
+
+def test_models_that_select_are_run_more_often_and_bounds_stay() -> None:
+    program = """
+from tuner.engines.onnx import perturbing
+from bench.planted_networks import lines, top_k, transformer
+told = [perturbing.selects(make().graph) for make in (lines, top_k, transformer)]
+values = np.float32([0, 1, 255, 0.5, np.inf])
+told.append((perturbing.change(values, 1, generator) != values).tolist())
+told.append(perturbing.change(np.arange(3), 1, generator).tolist())
+"""
+    assert told(program) == [True, True, False, [False, False, False, True, False], [0, 1, 2]]
+
+
+def test_planted_faults_are_caught_and_right_builds_accepted() -> None:
+    report = json.loads(asking.inside("onnx", "from bench import planted_suite; planted_suite.main()"))
+    assert (report["wrong"], report["not_caught"]) == (50, [])
+    assert (report["right"], report["not_accepted"]) == (75, [])

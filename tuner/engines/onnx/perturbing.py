@@ -1,0 +1,174 @@
+"""Runs of the reference with rounding errors of their own, which show how far correct results may differ.
+
+Each run uses another optimization level and thread count of ONNX Runtime, adds up products in another order, and moves
+inputs and weights by a few units in the last place, up or down at random. An operator's rounding error has the effect
+of such a change of its operands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from tuner.engines.onnx import arrays, models, sessions
+from tuner.engines.onnx.arrays import Arrays
+from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import importing
+
+WIDE = 16
+"""Units in the last place by which operands change in runs that only show near ties: the multiple of the estimated
+rounding error that a build is allowed."""
+_LEVELS = tuple(
+    getattr(onnxruntime.GraphOptimizationLevel, f"ORT_{name}")
+    for name in ("ENABLE_ALL", "DISABLE_ALL", "ENABLE_EXTENDED", "ENABLE_BASIC")
+)
+_RUNS, _SELECTING_RUNS = 4, 16
+"""Runs for each input file, and runs of models that select: a tie has gone both ways in all but 2^-16 of cases."""
+_MOST_BYTES = 256 << 20
+"""Maximum size of all stored outputs."""
+_MOST_WEIGHT_BYTES = 512 << 20
+"""Maximum size of a model whose weights are changed, too."""
+_WEIGHTED = {
+    "Add", "BatchNormalization", "Conv", "ConvTranspose", "Div", "GRU", "Gather", "Gemm", "InstanceNormalization",
+    "LSTM", "LayerNormalization", "MatMul", "Mul", "RNN", "Sub",
+}  # fmt: skip
+"""Operators whose constant operands are weights; those of others may be shapes, exponents or bounds."""
+_SELECTING = {
+    "ArgMax", "ArgMin", "Ceil", "Compress", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less",
+    "LessOrEqual", "NonMaxSuppression", "NonZero", "Round", "Sign", "ThresholdedRelu", "TopK", "Unique",
+}  # fmt: skip
+"""Operators whose result jumps where their operands are tied or cross a bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Outputs of one run."""
+
+    ulps: int
+    """Units in the last place by which inputs and weights were changed."""
+    outputs: Arrays
+
+
+def run(path: str, inputs: Sequence[str], folders: Sequence[str], *, threads: int, seconds: float) -> Json:
+    """Run a prepared model several times on each of ``inputs`` and return the written files, ``{paths}``.
+
+    ``folders`` has one folder for each of ``inputs``, for ``load``. No run starts that would end later than ``seconds``
+    from now if it took as long as the longest so far. The same arguments give the same changes.
+    """
+    ends, longest = time.monotonic() + seconds, 0.0
+    model, is_large = models.read(path), Path(path).stat().st_size > _MOST_WEIGHT_BYTES
+    loaded = [arrays.load(each) for each in inputs]
+    paths: list[str] = []
+    written = 0
+    count = _SELECTING_RUNS if selects(model.graph) else _RUNS
+    for number in range(count):
+        ulps = WIDE if number % 4 == 3 or number >= 8 else 1
+        # Further runs only have to show ties, and optimized ones are faster.
+        level = _LEVELS[number] if number < len(_LEVELS) else _LEVELS[0]
+        generator = np.random.default_rng(number)
+        session = None
+        for fed, folder in zip(loaded, folders, strict=True):
+            started = time.monotonic()
+            if started + longest > ends or written > _MOST_BYTES:
+                return {"paths": paths}
+            if session is None:
+                changed = path if is_large else _perturbed(model, ulps, generator)
+                session = sessions.open_session(changed, threads=1 if number in (1, 2) else threads, level=level)
+            outputs = sessions.run(session, {name: change(array, ulps, generator) for name, array in fed.items()})
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            paths.append(str(Path(folder) / f"{number:02}-{ulps}.npz"))
+            arrays.save(paths[-1], outputs)
+            longest = max(longest, time.monotonic() - started)
+            written += sum(array.nbytes for array in outputs.values())
+    return {"paths": paths}
+
+
+def load(folder: str) -> list[Run]:
+    """Read the runs that ``run`` wrote; none if there is no such folder. Raises EngineFailure ``invalid_inputs``."""
+    return [
+        Run(ulps=int(path.stem.partition("-")[2]), outputs=arrays.load(str(path)))
+        for path in sorted(Path(folder).glob("*.npz"))
+    ]
+
+
+def selects(graph: onnx.GraphProto) -> bool:
+    """Return whether the graph has operators whose results jump where values are tied."""
+    return any(node.op_type in _SELECTING for node in importing.every_node(graph.node))
+
+
+def change(array: Any, ulps: int, generator: Any) -> Any:
+    """Return the array with each element moved ``ulps`` units in the last place up or down.
+
+    Whole numbers stay: they are pixels, masks, exponents, or numbers that the model compares with constants.
+    """
+    if array.dtype.kind != "f":
+        return array
+    signs = generator.integers(0, 2, array.shape) * 2 - 1
+    step = (1 + signs * (ulps * np.finfo(array.dtype).eps)).astype(array.dtype)
+    return np.where(np.isfinite(array) & (array != np.rint(array)), array * step, array)
+
+
+def _perturbed(model: onnx.ModelProto, ulps: int, generator: Any) -> bytes:
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    readers: dict[str, list[str]] = {}
+    for node in importing.every_node(changed.graph.node):
+        for name in node.input:
+            readers.setdefault(name, []).append(node.op_type)
+    weights = {
+        tensor.name: tensor
+        for tensor in changed.graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+        and sum(tensor.dims) > 1
+        and set(readers.get(tensor.name, ())) <= _WEIGHTED
+    }
+    for tensor in weights.values():
+        _set(tensor, change(onnx.numpy_helper.to_array(tensor), ulps, generator))
+    _reorder_sums(changed.graph, {name: each for name, each in weights.items() if len(readers[name]) == 1}, generator)
+    content: bytes = changed.SerializeToString()
+    return content
+
+
+def _reorder_sums(graph: onnx.GraphProto, weights: dict[str, onnx.TensorProto], generator: Any) -> None:
+    """Shuffle the input channels of convolutions and the columns of matrix products, whose sums are then reordered."""
+    nodes = list(graph.node)
+    del graph.node[:]
+    for place, node in enumerate(nodes):
+        axes = _summed_axes(node, weights)
+        if axes:
+            of_input, of_weight = axes
+            tensor = weights[node.input[1]]
+            order = generator.permutation(tensor.dims[of_weight])
+            _set(tensor, np.take(onnx.numpy_helper.to_array(tensor), order, axis=of_weight))
+            indices = f"tunesmith_order_{place}"
+            graph.initializer.append(onnx.numpy_helper.from_array(order.astype(np.int64), indices))
+            given = [node.input[0], indices]
+            graph.node.append(onnx.helper.make_node("Gather", given, [f"{indices}_input"], axis=of_input))
+            node.input[0] = f"{indices}_input"
+        graph.node.append(node)
+
+
+def _summed_axes(node: onnx.NodeProto, weights: Container[str]) -> tuple[int, int] | None:
+    """Return the axes of the input and of the constant weight that an operator sums over."""
+    if len(node.input) < 2 or node.input[1] not in weights:
+        return None
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    match node.op_type:
+        case "Conv" if attributes.get("group", 1) == 1:
+            return 1, 1
+        case "MatMul":
+            return -1, -2
+        case "Gemm" if not attributes.get("transA"):
+            return 1, 1 if attributes.get("transB") else 0
+    return None
+
+
+def _set(tensor: onnx.TensorProto, array: Any) -> None:
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))

@@ -194,6 +194,13 @@ def wide_convolution() -> bytes:
     return model(nodes, inputs={"x": (1, 8, 9, 9)}, outputs={"y": (1, 8, 9, 9)}, tensors=tensors)
 
 
+def top_values() -> bytes:
+    """The two largest of ``x`` [1, 8]: ``values`` [1, 2]. TVM's runtime computes them."""
+    count = _tensor("k", (1,), _INT64, struct.pack("<q", 2))
+    nodes = [_node("TopK", ["x", "k"], ["values", "places"])]
+    return model(nodes, inputs={"x": (1, 8)}, outputs={"values": (1, 2)}, tensors=[count])
+
+
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))

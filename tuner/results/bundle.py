@@ -31,13 +31,17 @@ COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.j
 """Files that each executor loads."""
 ADDED = {"shared": (), "object": (OBJECTS,), "system-lib": (ARCHIVE,)}
 """Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
+STANDALONE = ("libmodel.so", "tunesmith.h")
+"""The model as a library that needs no TVM, and its interface; only of builds that can do without."""
+NEEDS_TVM = "needs-tvm.txt"
+"""File of an engine that says why there is no such library; it becomes ``Manifest.needs_tvm``."""
 MANIFEST = "manifest.json"
 EVIDENCE = "evidence.json"
 RECORDS = "records.json"
 README = "README.md"
 EXAMPLE = "example.py"
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
-FILES = TEXTS.union(*COMPILED.values(), *ADDED.values())
+FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE)
 """All files that a bundle may contain."""
 
 MAX_BYTES = 8 * 1024**3
@@ -55,14 +59,15 @@ def needed(manifest: Manifest) -> frozenset[str]:
 
 
 def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, records: Sequence[str] = ()) -> Manifest:
-    """Write the tar of a bundle, and return its manifest with the digests of the files.
+    """Write the tar of a bundle, and return its manifest with the digests of the files and ``needs_tvm``.
 
     ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
     empty for an untuned variant. Raises FileNotFoundError for a missing compiled file.
     """
     binaries = needed(manifest) - TEXTS
-    if (compiled / LIBRARY).exists():
-        binaries |= {LIBRARY}
+    binaries |= {name for name in (LIBRARY, *STANDALONE) if (compiled / name).exists()}
+    if (compiled / NEEDS_TVM).exists():
+        manifest = dataclasses.replace(manifest, needs_tvm=(compiled / NEEDS_TVM).read_text().strip())
     texts = {
         EVIDENCE: _json(evidence(report)),
         RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),

@@ -162,6 +162,8 @@ def _needs(manifest: Manifest) -> str:
 
 
 _FILES = {
+    "libmodel.so": "the model as a library that needs libc alone",
+    "tunesmith.h": "the C interface of such libraries, with an example",
     "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
     "mod.tar": "object files, for `tvm.runtime.load_module`, which links them, or a linker of your own",
     "mod.a": "a static library whose functions register themselves: link it whole (`-Wl,--whole-archive`) with TVM's "
@@ -189,7 +191,7 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 | inputs | {_signature(manifest.inputs)} |
 | outputs | {_signature(manifest.outputs)} |
 
-## Run it
+{_without_tvm(manifest, binaries)}## Run it with TVM
 
 {_installed(manifest)}    python example.py
 
@@ -206,6 +208,25 @@ an illegal instruction on a CPU that lacks its features:
 sha256 of every file.
 
 Written by {manifest.created_by}.
+"""
+
+
+def _without_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
+    if "libmodel.so" not in binaries:
+        return f"This bundle needs TVM for {manifest.needs_tvm}.\n\n" if manifest.needs_tvm else ""
+    names = ", ".join(f"{spec.name!r}: …" for spec in manifest.inputs)
+    return f"""\
+## Run it
+
+    pip install 'tunesmith[run]'
+
+    from tunesmith.runtime import InferenceSession
+
+    outputs = InferenceSession("libmodel.so").run(None, {{{names}}})
+
+The first argument may also be the bundle, whose digests are then checked. C programs include `tunesmith.h`. The library
+is native code: run it if you trust whoever made it.
+
 """
 
 

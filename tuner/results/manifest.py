@@ -33,6 +33,8 @@ class Manifest:
     """``shared``, ``object`` or ``system-lib``, see ``domain.jobs.BundleFormat``."""
     tuner: str | None = None
     """Tuner of the records, empty without records; default, for old bundles: the engine's first tuner."""
+    needs_tvm: str = ""
+    """What the model needs TVM for, if it has no ``libmodel.so``; set by ``write``."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of every file except the manifest, in hex; set by ``write``."""
     format_version: int = FORMAT_VERSION

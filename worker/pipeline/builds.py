@@ -99,7 +99,12 @@ def _known(context: JobContext, note: Path, identity: str) -> Compiled | None:
 def _compile(context: JobContext, engine: str, folder: str, params: dict[str, Any]) -> Compiled:
     partial = context.folder / f"partial-{folder}"
     shutil.rmtree(partial, ignore_errors=True)
-    asked = {**params, "format": str(context.request.bundle_format), "out_dir": str(partial)}
+    asked = {
+        **params,
+        "model_digest": context.model.digest,
+        "format": str(context.request.bundle_format),
+        "out_dir": str(partial),
+    }
     compiled = context.ask(context.compiler(engine), "compile", asked, timeout=COMPILE_SECONDS)
     replace_folder(partial, context.folder / folder)
     files = [f"{folder}/{file}" for file in compiled["files"]]

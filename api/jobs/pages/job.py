@@ -197,7 +197,9 @@ def _log(services: Services, job_id: str) -> str:
 _MOST_MANIFEST_BYTES = 1024 * 1024
 
 _MEANINGS = {
-    bundle.LIBRARY: "the compiled network",
+    "libmodel.so": "the compiled network, for programs without TVM",
+    "tunesmith.h": "the C interface of libmodel.so",
+    bundle.LIBRARY: "the compiled network, for TVM",
     bundle.OBJECTS: "object files for linking",
     bundle.ARCHIVE: "a static library whose functions register themselves",
     "mod.json": "the graph, or the code of the virtual machine",

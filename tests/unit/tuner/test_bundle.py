@@ -67,6 +67,8 @@ def compiled(tmp_path: Path) -> Path:
     (folder / "mod.so").write_bytes(b"\x7fELF" + bytes(3_000_000))
     (folder / "mod.json").write_text('{"nodes": []}')
     (folder / "mod.params").write_bytes(b"\x01params")
+    (folder / "libmodel.so").write_bytes(b"\x7fELF alone")
+    (folder / "tunesmith.h").write_text("int run(void);")
     return folder
 
 
@@ -268,6 +270,25 @@ def test_bundles_of_earlier_releases_open(tar: Path, tmp_path: Path) -> None:
 
     manifest = bundle.open_bundle(with_manifest(tar, forget), tmp_path / "out")
     assert (manifest.executor, manifest.format, manifest.tuner) == ("graph", "shared", "autotvm")
+
+
+def test_a_bundle_says_what_it_needs_tvm_for(tar: Path, compiled: Path, tmp_path: Path) -> None:
+    assert bundle.open_bundle(tar, tmp_path / "alone").needs_tvm == ""
+    assert "InferenceSession(\"libmodel.so\").run(None, {'x': …})" in readme_of(tmp_path / "alone")
+    for name in bundle.STANDALONE:
+        (compiled / name).unlink()
+    (compiled / bundle.NEEDS_TVM).write_text("functions of TVM's runtime: tvm.contrib.sort.topk\n")
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT)
+    manifest = bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
+    assert manifest.needs_tvm == "functions of TVM's runtime: tvm.contrib.sort.topk"
+    assert manifest.files.keys() == SHARED - {"manifest.json", *bundle.STANDALONE}
+    readme = readme_of(tmp_path / "out")
+    assert "This bundle needs TVM for functions of TVM's runtime: tvm.contrib.sort.topk." in readme
+    assert "InferenceSession" not in readme
+
+
+def readme_of(folder: Path) -> str:
+    return (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("linked", [True, False])

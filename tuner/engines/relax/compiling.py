@@ -75,7 +75,8 @@ def _write(
     executable: Any, imported: importing.Imported, folder: Path, form: str, programs: compiling.Tools, device: str
 ) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
-    written = compiling.write_libraries(executable, folder, form, programs)
+    with compiling.exported(executable) as objects:
+        written = compiling.write_libraries(objects, folder, form, programs)
     signature = {
         "executor": "relax-vm",
         "device": device,

@@ -33,7 +33,7 @@ class Network(running.Network):
         self._fed = [tvm.runtime.tensor(arrays[spec["name"]], self._device) for spec in self.inputs]
 
     def run(self) -> Sequence[Any]:
-        return _tensors(self._machine[_ENTRY](*self._fed))
+        return _arrays(self._machine[_ENTRY](*self._fed))
 
     def sample(self, number: int, repeat: int) -> list[float]:
         timer = self._machine.time_evaluator(_ENTRY, self._device, number=number, repeat=repeat)
@@ -49,16 +49,17 @@ class RemoteNetwork(Network):
 
     def run(self) -> Sequence[Any]:
         self._machine.invoke_stateful(_ENTRY)
-        return _tensors(self._machine.get_outputs(_ENTRY))
+        return _arrays(self._machine.get_outputs(_ENTRY))
 
     def sample(self, number: int, repeat: int) -> list[float]:
         timer = self._machine.time_evaluator("invoke_stateful", self._device, number=number, repeat=repeat)
         return [float(seconds) for seconds in timer(_ENTRY).results]
 
 
-def _tensors(answer: Any) -> list[Any]:
-    """Return the tensors of a run's result, which is a tensor or several."""
-    return [answer] if isinstance(answer, tvm.runtime.Tensor) else list(answer)
+def _arrays(answer: Any) -> list[Any]:
+    """Return the arrays of a run's result, which is a tensor or several."""
+    tensors = [answer] if isinstance(answer, tvm.runtime.Tensor) else answer
+    return [tensor.numpy() for tensor in tensors]
 
 
 def _device(kind: str) -> Any:

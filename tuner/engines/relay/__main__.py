@@ -51,7 +51,8 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     imported, schedules = tuner.prepare(params, target)
     emitter.emit("progress", {"step": "build"})
     with mixed_precision.blamed(params.get("precision")):
-        files = compiling.compile_model(imported, target, schedules, params["out_dir"], form)
+        facts = PROGRAM.facts(params, target)
+        files = compiling.compile_model(imported, target, schedules, params["out_dir"], form, facts)
     return {"files": files, "records": schedules.lines(), "seconds": time.monotonic() - started}
 
 

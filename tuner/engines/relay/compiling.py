@@ -12,9 +12,11 @@ from typing import Any
 import tvm
 from tvm import autotvm, relay
 
-from tuner.engines.relay import corrections, importing
+from tuner.engines.relay import corrections, importing, plans
 from tuner.engines.relay.release import RELEASE
-from tuner.engines.runtime import compiling, faults, progress
+from tuner.engines.runtime import compiling, faults, libraries, progress
+from tuner.engines.runtime.library.plan import Plan
+from tuner.engines.runtime.library.source import Facts
 
 GRAPH, PARAMS = "mod.json", "mod.params"
 
@@ -44,29 +46,35 @@ class Schedules:
 
 
 def compile_model(
-    imported: importing.Imported, target: Any, schedules: Schedules, out_dir: str, form: str = "shared"
+    imported: importing.Imported, target: Any, schedules: Schedules, out_dir: str, form: str, facts: Facts
 ) -> list[str]:
-    """Build with ``schedules``, write the files of the format and return their names.
+    """Build with ``schedules``, write the files of the format and the library, and return their names.
 
     Raises EngineFailure ``compile_failed``, and as ``compiling.tools_for``.
     """
     programs = compiling.tools_for(RELEASE, target, form)
     corrections.use_threads(1)
-    library = _build(imported, target, schedules, system_lib=form == "system-lib")
+    compiled = _build(imported, target, schedules, form)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    written = compiling.write_libraries(library.get_lib(), folder, form, programs)
-    graph = json.loads(library.get_graph_json())
+    graph, params = json.loads(compiled.get_graph_json()), compiled.get_params()
     # Graph executors skip this key when it comes last; without it the output names would be lost.
     graph["metadata"] = {"outputs": list(imported.outputs)}
     (folder / GRAPH).write_text(json.dumps(graph))
-    (folder / PARAMS).write_bytes(relay.save_param_dict(library.get_params()))
-    return [*written, GRAPH, PARAMS]
+    (folder / PARAMS).write_bytes(relay.save_param_dict(params))
+
+    def plan() -> Plan:
+        return plans.read(graph, {name: array.numpy() for name, array in params.items()}, imported.outputs)
+
+    with compiling.exported(compiled.get_lib()) as objects:
+        written = compiling.write_libraries(objects, folder, form, programs)
+        library = libraries.write(plan, objects, facts, folder, programs)
+    return [*written, GRAPH, PARAMS, *library]
 
 
-def _build(imported: importing.Imported, target: Any, schedules: Schedules, *, system_lib: bool) -> Any:
+def _build(imported: importing.Imported, target: Any, schedules: Schedules, form: str) -> Any:
     # Functions of a system library register themselves when it is loaded; they can still be looked up by name.
-    runtime = relay.backend.Runtime("cpp", {"system-lib": True} if system_lib else None)
+    runtime = relay.backend.Runtime("cpp", {"system-lib": True} if form == "system-lib" else None)
 
     def make() -> Any:
         with schedules.dispatch():
@@ -74,7 +82,13 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, *, s
 
     progress.begin("fold")
     with faults.reported("compile_failed", "TVM cannot compile the model"):
-        return compiling.build(RELEASE, make, instruments=[_Fused()], **schedules.config)
+        return compiling.build(
+            RELEASE,
+            make,
+            assertions=compiling.needs_assertions(form),
+            instruments=[_Fused()],
+            **schedules.config,
+        )
 
 
 @tvm.instrument.pass_instrument

@@ -41,7 +41,7 @@ class Network(running.Network):
 
     def run(self) -> Sequence[Any]:
         self.executor.run()
-        return [self.executor.get_output(place) for place in range(len(self.outputs))]
+        return [self.executor.get_output(place).numpy() for place in range(len(self.outputs))]
 
     def sample(self, number: int, repeat: int) -> list[float]:
         timer = self.executor.module.time_evaluator("run", self._device, number=number, repeat=repeat)

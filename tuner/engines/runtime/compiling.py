@@ -7,7 +7,9 @@ import platform
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,6 +55,7 @@ class Tools:
     """Triple of the target; None for this machine's own."""
     compiler: str | None
     archiver: str | None
+    c_compiler: str | None
     cc: Any
     """TVM's ``cc`` module, which runs the programs."""
 
@@ -74,8 +77,8 @@ class Tools:
         except (OSError, subprocess.CalledProcessError):
             self.cc.create_shared(output, objects, options)
 
-    def archive(self, output: str, objects: Any, *_: Any, **__: Any) -> None:
-        """Archive object files into a static library; usable as ``fcompile`` of ``export_library``."""
+    def archive(self, output: str, objects: Sequence[str]) -> None:
+        """Archive object files into a static library."""
         if self.archiver is None:
             raise self.archiver_missing()
         self.cc.create_staticlib(output, list(objects), ar=self.archiver)
@@ -98,7 +101,7 @@ class Tools:
         )
 
 
-def pack(output: str, objects: Any, *_: Any, **__: Any) -> None:
+def pack(output: str, objects: Sequence[str]) -> None:
     """Write object files to a tar as TVM does, without the timestamps and user names that make builds differ."""
     with tarfile.open(output, "w", format=tarfile.USTAR_FORMAT) as archive:
         for path in map(Path, objects):
@@ -116,8 +119,13 @@ def tools(release: Release, target: Any) -> Tools:
     host = target.host or target
     triple = str(host.attrs["mtriple"]) if "mtriple" in host.attrs else None
     if triple is None or _is_native(triple):
-        compiler = _first(os.environ.get("CXX"), "g++", "gcc", "cc")
-        return Tools(triple=None, compiler=compiler, archiver=_first("ar"), cc=release.cc)
+        return Tools(
+            triple=None,
+            compiler=_first(os.environ.get("CXX"), "g++", "gcc", "cc"),
+            archiver=_first("ar"),
+            c_compiler=_first(os.environ.get("CC"), "gcc", "cc", "clang"),
+            cc=release.cc,
+        )
     machine, *rest = triple.split("-")
     # Debian spells aarch64-unknown-linux-gnu as aarch64-linux-gnu.
     plain = "-".join([machine, *(part for part in rest if part not in ("unknown", "pc", "none"))])
@@ -126,6 +134,7 @@ def tools(release: Release, target: Any) -> Tools:
         compiler=_first(f"{triple}-gcc", f"{plain}-gcc", f"{plain}-g++", f"{plain}-cc"),
         # Any archiver accepts any object files; only the symbol index requires one that supports the format.
         archiver=_first(f"{triple}-ar", f"{plain}-ar", "llvm-ar", "ar"),
+        c_compiler=_first(f"{triple}-gcc", f"{plain}-gcc"),
         cc=release.cc,
     )
 
@@ -144,20 +153,50 @@ def tools_for(release: Release, target: Any, form: str) -> Tools:
     return found
 
 
-def write_libraries(module: Any, folder: Path, form: str, programs: Tools) -> list[str]:
-    """Export a compiled module in the given format and return the names of the files."""
+def needs_assertions(form: str) -> bool:
+    """Whether code in this format checks its arguments itself, which takes ten times the code.
+
+    Executors and ``libmodel.so`` fix all shapes beforehand; programs that link object files may call functions at will.
+    """
+    return form != "shared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objects:
+    """Object files of a compiled module, in a folder that exists as long as the context of ``exported``."""
+
+    paths: list[str]
+    options: Any
+    """Options for the compiler that links them."""
+
+
+@contextmanager
+def exported(module: Any) -> Iterator[Objects]:
+    """Have TVM generate a module's code, once for all files that are linked from it."""
+    with tempfile.TemporaryDirectory(prefix="tunesmith-objects-") as folder:
+        kept: list[Objects] = []
+
+        def keep(_: str, paths: Any, options: Any = None, **__: Any) -> None:
+            kept.append(Objects(paths=[str(path) for path in paths], options=options))
+
+        module.export_library(str(Path(folder) / LIBRARY), fcompile=keep, workspace_dir=folder)
+        yield kept[0]
+
+
+def write_libraries(objects: Objects, folder: Path, form: str, programs: Tools) -> list[str]:
+    """Link object files in the given format and return the names of the files."""
     for name in (LIBRARY, OBJECTS, ARCHIVE):
         # Unlink first: this process may have mapped the old file, and files of another format must not remain.
         (folder / name).unlink(missing_ok=True)
     written = []
     if programs.compiler or not programs.triple:
-        module.export_library(str(folder / LIBRARY), fcompile=programs.link)
+        programs.link(str(folder / LIBRARY), objects.paths, objects.options)
         written.append(LIBRARY)
     added = ADDED[form]
     if added == OBJECTS:
-        module.export_library(str(folder / OBJECTS), fcompile=pack)
+        pack(str(folder / OBJECTS), objects.paths)
     if added == ARCHIVE:
-        module.export_library(str(folder / ARCHIVE), fcompile=programs.archive)
+        programs.archive(str(folder / ARCHIVE), objects.paths)
     return [*written, added] if added else written
 
 

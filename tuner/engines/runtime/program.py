@@ -12,6 +12,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.plugins import Registry
 from tuner.engines.runtime import environment, processes, progress, rounds, targets
 from tuner.engines.runtime.compiling import Release
+from tuner.engines.runtime.library.source import Facts
 from tuner.engines.runtime.measuring import Measurer
 from tuner.engines.runtime.rounds import Search
 from tuner.engines.runtime.rpc_pool import Remote
@@ -56,6 +57,17 @@ class Program:
             "plugins": registry.described,
             **announced,
         }
+
+    def facts(self, params: Json, target: Any) -> Facts:
+        """Return what libraries that are compiled for these parameters say about themselves."""
+        tvm = self._release.tvm
+        return Facts(
+            model=params.get("model_digest") or "",
+            toolchain=f"{self._name}, TVM {tvm.__version__}, LLVM {targets.llvm_version(tvm)}",
+            target=params["target"],
+            threads=params["threads"],
+            features=targets.required_features(tvm, target, targets.host_flags()),
+        )
 
     def serve(self, handlers: Mapping[str, serving.Handler], hello: Callable[[], Json]) -> int:
         """Run ``serving.serve`` with the handlers of this class added, and end all processes afterwards."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,8 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import compiling
 from tuner.engines.runtime.compiling import Release
+from tuner.engines.runtime.library.linking import LIBRARY
+from tunesmith.runtime import InferenceSession, LoadError
 
 Arrays = dict[str, Any]
 
@@ -33,7 +36,7 @@ class Network(ABC):
 
     @abstractmethod
     def run(self) -> Sequence[Any]:
-        """Run once and return the TVM tensor of each output."""
+        """Run once and return the array of each output."""
 
     @abstractmethod
     def sample(self, number: int, repeat: int) -> list[float]:
@@ -46,12 +49,38 @@ class Network(ABC):
     def run_once(self, inputs: str | None, outputs: str | None) -> list[Json]:
         """Run on the inputs of ``feed_file``, write the outputs if a path is given, and return their specs."""
         self.feed_file(inputs)
-        arrays = {name: value.numpy() for name, value in zip(self.outputs, self.run(), strict=True)}
+        arrays = dict(zip(self.outputs, self.run(), strict=True))
         if outputs:
             # numpy would append ".npz" to a path, but not to an open file.
             with Path(outputs).open("wb") as file:
                 np.savez(file, **arrays)
         return [{"name": name, "dtype": str(each.dtype), "shape": list(each.shape)} for name, each in arrays.items()]
+
+
+class LibraryNetwork(Network):
+    """A network without TVM: the library of a build."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        """Raises EngineFailure ``invalid_bundle``."""
+        with _copied(folder / LIBRARY) as path:
+            try:
+                self._session = InferenceSession(path, threads=threads)
+            except LoadError as error:
+                raise EngineFailure("invalid_bundle", str(error)) from error
+        self.inputs = [
+            {"name": info.name, "dtype": info.dtype, "shape": info.shape} for info in self._session.get_inputs()
+        ]
+        self.outputs = [info.name for info in self._session.get_outputs()]
+        self._fed: Arrays = {}
+
+    def feed(self, arrays: Arrays) -> None:
+        self._fed = arrays
+
+    def run(self) -> Sequence[Any]:
+        return self._session.run(None, self._fed)
+
+    def sample(self, number: int, repeat: int) -> list[float]:
+        return self._session.time(self._fed, number=number, repeat=repeat)
 
 
 Loaded = TypeVar("Loaded", bound=Network)
@@ -69,24 +98,26 @@ class Bundles:
     ) -> None:
         """``load(folder)`` loads ``files``; ``load_remotely(folder, session, library)`` uses an RPC session's library.
 
-        Both raise whatever TVM raises for damaged files.
+        Both raise whatever TVM raises for damaged files. On this machine, a build that has a library of its own is run
+        by that: what is verified and measured is what is published.
         """
         self._files = files
         self._load_remotely = load_remotely
         self._use_threads = release.tvm.get_global_func("runtime.config_threadpool")
 
         @lru_cache(maxsize=4)
-        def loaded(bundle: str, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
-            return assemble(lambda: load(Path(bundle)))
+        def loaded(bundle: str, threads: int, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
+            folder = Path(bundle)
+            return LibraryNetwork(folder, threads) if (folder / LIBRARY).exists() else assemble(lambda: load(folder))
 
         self._loaded = loaded
 
     def load(self, bundle: str, threads: int) -> Network:
-        """Load a bundle, cached, and set TVM's pool to ``threads`` threads.
+        """Load a bundle, cached, to run on ``threads`` threads.
 
         Raises EngineFailure ``invalid_bundle``, and what the engine's ``load`` raises.
         """
-        network = self._loaded(bundle, self._modified_ns(bundle))
+        network = self._loaded(bundle, threads, self._modified_ns(bundle))
         self._use_threads(BIG_CORES, threads)
         return network
 
@@ -97,8 +128,10 @@ class Bundles:
         return assemble(lambda: self._load_remotely(folder, session, upload(str(folder / compiling.LIBRARY))))
 
     def _modified_ns(self, bundle: str) -> tuple[int, ...]:
+        folder = Path(bundle)
+        files = [LIBRARY, *self._files] if (folder / LIBRARY).exists() else self._files
         try:
-            return tuple((Path(bundle) / name).stat().st_mtime_ns for name in self._files)
+            return tuple((folder / name).stat().st_mtime_ns for name in files)
         except OSError as error:
             raise EngineFailure("invalid_bundle", f"cannot read {error.filename}: {error.strerror}") from error
 
@@ -120,10 +153,15 @@ def assemble(load: Callable[[], Loaded]) -> Loaded:
 
 def load_library(release: Release, folder: Path) -> Any:
     """Load the library of a bundle as a ``tvm.runtime.Module``."""
-    path = folder / compiling.LIBRARY
-    # The dynamic loader caches libraries by path, so a rebuilt file at the same path would not be read.
+    with _copied(folder / compiling.LIBRARY) as path:
+        return release.tvm.runtime.load_module(path.as_posix())
+
+
+@contextmanager
+def _copied(library: Path) -> Iterator[Path]:
+    """Copy a library: the dynamic loader caches them by path, so a rebuilt file at the same path would not be read."""
     with tempfile.TemporaryDirectory(prefix="tunesmith-load-") as copies:
-        return release.tvm.runtime.load_module(shutil.copyfile(path, Path(copies) / path.name).as_posix())
+        yield Path(shutil.copyfile(library, Path(copies) / library.name))
 
 
 def _read(path: str, specs: Sequence[Json]) -> Arrays:

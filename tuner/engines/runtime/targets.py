@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 from tuner.engines.protocol.serving import EngineFailure
@@ -28,6 +29,32 @@ def foreign(known: Collection[str], host: str, features_of: Callable[[str], Coll
 
 def _instructions(features: Collection[str]) -> set[str]:
     return {name for name in features if _INSTRUCTIONS.match(name)}
+
+
+def required_features(tvm: Any, target: Any, host_flags: Collection[str]) -> list[str]:
+    """Return LLVM's names of the features that code for a target may use; ``host_flags`` are those of /proc/cpuinfo.
+
+    LLVM knows a CPU by its model and counts features that a virtual machine hides. Code for this machine's own CPU is
+    verified here, so it does not use what is missing here.
+    """
+    features = sorted(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    if "mtriple" in target.attrs or target.attrs.get("mcpu") != native_cpu(tvm):
+        return features
+    own = {_ALIASES.get(flag, re.sub("[^a-z0-9]", "", flag)) for flag in host_flags}
+    return [name for name in features if re.sub("[^a-z0-9]", "", name) in own]
+
+
+_ALIASES = {"pni": "sse3", "abm": "lzcnt", "bmi1": "bmi"}
+"""Linux's names of features for which LLVM has another word."""
+
+
+def host_flags() -> list[str]:
+    """Return the flags of this machine's first processor; empty where Linux lists none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+    return next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
 
 
 def llvm_version(tvm: Any) -> str:

@@ -96,6 +96,8 @@ def test_inputs_that_do_not_fit_are_refused(twin: Twin, reference: EngineSession
 def test_a_damaged_bundle_is_refused(twin: Twin, tmp_path: Path) -> None:
     for path in twin.untuned.iterdir():
         content = path.read_bytes()
+        if path.name == "libmodel.so":
+            continue
         (tmp_path / path.name).write_bytes(content[: len(content) // 2] if path.name == "mod.json" else content)
     refused = asking.refusal(twin.session, "run", {"bundle": str(tmp_path), "threads": 1})
     assert refused.engine_code == "invalid_bundle"
@@ -142,5 +144,6 @@ def test_a_folder_keeps_nothing_of_another_format(twin: Twin, tmp_path: Path) ->
     for form, added in (("object", ["mod.tar"]), ("system-lib", ["mod.a"]), ("shared", [])):
         build = {**twin.place, "records": None, "out_dir": str(tmp_path), "format": form}
         answer = twin.session.request("compile", build, timeout=120)
-        assert answer["files"] == ["mod.so", *added, *always]
+        own = {"libmodel.so", "tunesmith.h", "needs-tvm.txt"}
+        assert [name for name in answer["files"] if name not in own] == ["mod.so", *added, *always]
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(answer["files"])

@@ -25,7 +25,7 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 COUNT = 8
-FILES = {"relay": ["mod.so", "mod.json", "mod.params"], "relax": ["mod.so", "mod.json"]}
+FILES = {"relay": ["mod.so", "mod.json", "mod.params", "libmodel.so", "tunesmith.h"], "relax": ["mod.so", "mod.json"]}
 
 
 @pytest.fixture(scope="module")

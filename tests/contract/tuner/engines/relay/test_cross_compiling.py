@@ -42,7 +42,7 @@ def crossed(
     target = f"llvm -mtriple={TRIPLE} {request.param}"
     params = {**place, "target": target, "records": None, "out_dir": str(folder), "format": "system-lib"}
     answer = relay.request("compile", params, timeout=120)
-    assert answer["files"] == ["mod.so", "mod.a", "mod.json", "mod.params"]
+    assert answer["files"] == ["mod.so", "mod.a", "mod.json", "mod.params", "needs-tvm.txt"]
     return folder
 
 

@@ -90,7 +90,7 @@ def test_object_files_do_without_a_linker(
         with pytest.raises(errors.EngineRequestFailed) as caught:
             engine.request("compile", {**params, "format": "system-lib"}, timeout=60)
         assert caught.value.engine_code == "cross_compiler_missing"
-    assert answer["files"] == ["mod.tar", "mod.json", "mod.params"]
+    assert answer["files"] == ["mod.tar", "mod.json", "mod.params", "needs-tvm.txt"]
     with tarfile.open(tmp_path / "out" / "mod.tar") as archive:
         [first, *_] = archive.getnames()
         content = archive.extractfile(first)

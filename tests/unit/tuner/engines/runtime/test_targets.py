@@ -32,3 +32,30 @@ def test_instructions_count_and_tuning_does_not(host: str, runs: set[str]) -> No
 
 def test_of_a_host_that_llvm_does_not_know_nothing_is_said() -> None:
     assert targets.foreign(list(FEATURES), "brand-new", FEATURES.__getitem__) == []
+
+
+class _Tvm:
+    """A TVM whose LLVM takes this machine for a Sapphire Rapids."""
+
+    class target:  # noqa: N801
+        class codegen:  # noqa: N801
+            @staticmethod
+            def llvm_get_system_cpu() -> str:
+                return "sapphirerapids"
+
+            @staticmethod
+            def llvm_get_cpu_features(_: object) -> list[str]:
+                return ["sse4.1", "avx512vnni", "bmi", "lzcnt", "amx-int8", "avx512fp16", "false-deps-perm"]
+
+
+class _Target:
+    def __init__(self, **attrs: str) -> None:
+        self.attrs = attrs
+
+
+def test_code_for_this_machine_needs_no_feature_that_this_machine_hides() -> None:
+    flags = ["sse4_1", "avx512_vnni", "bmi1", "abm", "fpu"]
+    own = targets.required_features(_Tvm, _Target(mcpu="sapphirerapids"), flags)
+    assert own == ["avx512vnni", "bmi", "lzcnt", "sse4.1"]
+    for other in (_Target(mcpu="graniterapids"), _Target(mcpu="sapphirerapids", mtriple="x86_64-linux-gnu"), _Target()):
+        assert "amx-int8" in targets.required_features(_Tvm, other, flags)

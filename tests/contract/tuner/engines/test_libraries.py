@@ -1,0 +1,179 @@
+"""Libraries of real builds, run without TVM: by numpy alone, and bit for bit as TVM runs the same objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.models import TensorSpec
+from tests.support import models
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin
+from tuner.engines.runtime.library import linking
+from tuner.host.session import EngineSession
+from tuner.results import bundle, manifest
+
+pytestmark = pytest.mark.engine
+
+WITHOUT_TVM = """
+import sys
+from tunesmith.runtime import InferenceSession
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not loaded & {"httpx", "rich", "typer", "pydantic", "tvm", "onnxruntime"}, loaded
+import numpy as np
+path, inputs, outputs, threads = sys.argv[1:]
+feeds = dict(np.load(inputs))
+with InferenceSession(path, threads=int(threads)) as session:
+    names = [output.name for output in session.get_outputs()]
+    np.savez(outputs, **dict(zip(names, session.run(None, feeds))))
+    unaligned = {name: np.concatenate([array.ravel()[:1], array.ravel()])[1:].reshape(array.shape)
+                 for name, array in feeds.items()}
+    again = session.run(names[-1:], unaligned)
+    assert again[0].tobytes() == np.load(outputs)[names[-1]].tobytes()
+    assert len(session.time(feeds, number=2, repeat=3)) == 3
+    seconds = session.profile(feeds)
+    print(__import__("json").dumps({"inputs": session.get_inputs(), "metadata": session.metadata,
+        "threads": session.threads, "kernels": [name for name, _ in seconds]}))
+"""
+PLAIN_RELAY = """
+import json, sys
+import numpy as np
+import tvm
+from tvm.contrib import graph_executor
+folder, inputs, outputs, threads = sys.argv[1:]
+tvm.get_global_func("runtime.config_threadpool")(1, int(threads))
+graph = open(f"{folder}/mod.json").read()
+executor = graph_executor.create(graph, tvm.runtime.load_module(f"{folder}/mod.so"), tvm.cpu(0))
+executor.load_params(open(f"{folder}/mod.params", "rb").read())
+for name, array in np.load(inputs).items():
+    executor.set_input(name, array)
+executor.run()
+names = json.loads(graph)["metadata"]["outputs"]
+np.savez(outputs, **{name: executor.get_output(place).numpy() for place, name in enumerate(names)})
+"""
+PLAIN_RELAX = """
+import json, sys
+import numpy as np
+import tvm
+from tvm import relax
+folder, inputs, outputs, threads = sys.argv[1:]
+tvm.get_global_func("runtime.config_threadpool")(1, int(threads))
+signature = json.load(open(f"{folder}/mod.json"))
+machine = relax.VirtualMachine(tvm.runtime.load_module(f"{folder}/mod.so"), tvm.cpu(0))
+arrays = np.load(inputs)
+answer = machine["main"](*[tvm.runtime.tensor(arrays[spec["name"]]) for spec in signature["inputs"]])
+values = [answer] if isinstance(answer, tvm.runtime.Tensor) else list(answer)
+np.savez(outputs, **{spec["name"]: value.numpy() for spec, value in zip(signature["outputs"], values)})
+"""
+PLAIN = {"relay": PLAIN_RELAY, "relax": PLAIN_RELAX}
+EQUAL = """
+import sys
+import numpy as np
+one, other = map(np.load, sys.argv[1:])
+assert one.files == other.files
+assert all(one[name].dtype == other[name].dtype and one[name].shape == other[name].shape for name in one)
+assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+"""
+
+
+def run_alone(path: Path, inputs: Path, outputs: Path, threads: int = 1) -> Any:
+    """What a library says about itself; its outputs are written."""
+    return json.loads(asking.inside("onnx", WITHOUT_TVM, path, inputs, outputs, str(threads)))
+
+
+def assert_equal_to_tvm(engine: str, folder: Path, inputs: Path, scratch: Path) -> None:
+    for threads in (1, 2):
+        run_alone(folder / "libmodel.so", inputs, scratch / "alone.npz", threads)
+        asking.inside(engine, PLAIN[engine], folder, inputs, scratch / "tvm.npz", str(threads))
+        asking.inside("onnx", EQUAL, scratch / "alone.npz", scratch / "tvm.npz")
+
+
+@pytest.fixture(scope="module")
+def built(relay_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    params = {**relay_twin.place, "records": None, "out_dir": str(folder), "model_digest": "ab" * 32}
+    answer = relay_twin.session.request("compile", params, timeout=200)
+    assert {"libmodel.so", "tunesmith.h"} <= set(answer["files"])
+    return folder
+
+
+def test_a_library_computes_what_tvm_does_bit_for_bit(built: Path, inputs: list[Path], tmp_path: Path) -> None:
+    assert_equal_to_tvm("relay", built, inputs[0], tmp_path)
+
+
+def test_a_library_describes_itself(relay_twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
+    told = run_alone(built / "libmodel.so", inputs[0], tmp_path / "outputs.npz", 2)
+    assert told["inputs"] == [["image", [1, 3, 16, 16], "tensor(float)", "float32"]]
+    assert told["threads"] == 2
+    assert told["metadata"]["model"] == "ab" * 32
+    assert told["metadata"]["target"] == relay_twin.target
+    assert told["metadata"]["toolchain"].startswith("relay, TVM 0.19.0, LLVM ")
+    assert any("conv2d" in name for name in told["kernels"])
+
+
+def test_a_library_is_little_larger_than_its_weights(built: Path) -> None:
+    weights = (built / "mod.params").stat().st_size
+    assert (built / "libmodel.so").stat().st_size < weights + 1_000_000
+    # What checks arguments would be most of the code.
+    assert b"Expect buffer" not in (built / "mod.so").read_bytes()
+
+
+def test_the_engine_runs_what_is_published(relay_twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
+    """Verification and benchmark: without TVM's files it fails, as it does with a library that is none."""
+    asking.run(relay_twin.session, built, inputs[0], tmp_path / "engine.npz")
+    run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
+    asking.inside("onnx", EQUAL, tmp_path / "alone.npz", tmp_path / "engine.npz")
+    timing = {"bundle": str(built), "inputs": str(inputs[0]), "threads": 2, "number": 3, "repeat": 4}
+    samples = relay_twin.session.request("time", timing, timeout=60)["samples"]
+    assert len(samples) == 4
+    assert 0 < min(samples) < 1
+    content = (built / "libmodel.so").read_bytes()
+    try:
+        (built / "libmodel.so").write_bytes(b"\x7fELF")
+        params = {"bundle": str(built), "inputs": str(inputs[0]), "outputs": None, "threads": 1}
+        assert asking.refusal(relay_twin.session, "run", params).engine_code == "invalid_bundle"
+    finally:
+        (built / "libmodel.so").write_bytes(content)
+
+
+def test_a_bundle_runs_with_numpy_alone_once_its_digests_are_right(
+    relay_twin: Twin, reference: EngineSession, prepared: Path, built: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    facts = manifest.Manifest(
+        model_digest="0" * 64, model_name="small", variant="untuned", target=relay_twin.target, threads=1,
+        device_key="any", toolchain=relay_twin.session.hello["toolchain"], precision="f32", created_by="a test",
+        inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
+        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
+    )  # fmt: skip
+    path = tmp_path / "b.tar"
+    written = bundle.write(path, compiled=built, manifest=facts, report=NOTHING_TUNED)
+    assert written.files.keys() >= set(bundle.STANDALONE)
+    run_alone(path, inputs[0], tmp_path / "actual.npz")
+    [output] = asking.compare_with_model(reference, prepared, inputs[0], tmp_path / "actual.npz")
+    assert output["passed"]
+    unpacked = tmp_path / "unpacked"
+    assert bundle.open_bundle(path, unpacked) == dataclasses.replace(written)
+    run_alone(unpacked, inputs[0], tmp_path / "again.npz")
+    asking.inside("onnx", EQUAL, tmp_path / "actual.npz", tmp_path / "again.npz")
+    content = path.read_bytes()
+    place = content.index((built / "libmodel.so").read_bytes()) + 5000
+    (tmp_path / "changed.tar").write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with pytest.raises(AssertionError, match=r"LoadError: the sha256 of libmodel\.so is [0-9a-f]{64}, not"):
+        run_alone(tmp_path / "changed.tar", inputs[0], tmp_path / "never.npz")
+
+
+def test_what_needs_tvm_is_named(relay_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, _ = asking.prepare(reference, models.top_values(), tmp_path)
+    params = {**relay_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
+    answer = relay_twin.session.request("compile", params, timeout=200)
+    assert "libmodel.so" not in answer["files"]
+    assert "needs-tvm.txt" in answer["files"]
+    assert (tmp_path / "out" / "needs-tvm.txt").read_text() == "functions of TVM's runtime: tvm.contrib.sort.topk\n"
+
+
+def test_the_driver_is_part_of_the_checkout() -> None:
+    assert {path.name for path in linking.DRIVER.iterdir()} >= {"tunesmith.h", "session.c", "pool.c", "cpu.c"}

@@ -1,0 +1,93 @@
+"""What is refused before any library is loaded: ``tunesmith.runtime.loading`` needs no numpy."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import json
+import sys
+import tarfile
+import types
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def loading(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The module alone: its package imports numpy, which the service's environment lacks."""
+    import tunesmith
+
+    package = types.ModuleType("tunesmith.runtime")
+    package.__path__ = [str(Path(tunesmith.__file__).parent / "runtime")]
+    monkeypatch.setitem(sys.modules, "tunesmith.runtime", package)
+    found = importlib.util.find_spec("tunesmith.runtime.loading")
+    assert found
+    assert found.loader
+    module = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, "tunesmith.runtime.loading", module)
+    found.loader.exec_module(module)
+    return module
+
+
+def tar(path: Path, **files: bytes) -> Path:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name.replace("_", "."))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def manifest(**files: str) -> bytes:
+    named = {name.replace("_", "."): digest for name, digest in files.items()}
+    return json.dumps({"files": named, "needs_tvm": "control flow"}).encode()
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "it has no manifest.json"),
+        ({"manifest_json": b"{"}, "its manifest.json cannot be read"),
+        ({"manifest_json": b"[]"}, "its manifest.json cannot be read"),
+        ({"manifest_json": b'{"files": 3}'}, "its manifest.json cannot be read"),
+        ({"manifest_json": b"[" * 100_000}, "its manifest.json cannot be read"),
+        ({"manifest_json": manifest(mod_so="00")}, r"has no libmodel\.so: it needs TVM for control flow; run it as"),
+        ({"manifest_json": b'{"files": {}}'}, "made by an older release"),
+        ({"manifest_json": manifest(libmodel_so="00")}, r"lacks libmodel\.so"),
+        ({"manifest_json": manifest(libmodel_so="00"), "libmodel_so": b"\x7fELF"}, r"the sha256 of libmodel\.so is"),
+        (
+            {"manifest_json": manifest(libmodel_so=hashlib.sha256(b"no").hexdigest()), "libmodel_so": b"no"},
+            "cannot load",
+        ),
+    ],
+)
+def test_damaged_bundles_are_refused(
+    loading: types.ModuleType, tmp_path: Path, files: dict[str, bytes], told: str
+) -> None:
+    with pytest.raises(loading.LoadError, match=told):
+        loading.load(tar(tmp_path / "b.tar", **files))
+
+
+def test_other_files_are_refused(loading: types.ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a picture of a bundle" * 100)
+    with pytest.raises(loading.LoadError, match="neither a bundle nor a library"):
+        loading.load(tmp_path / "text")
+    with pytest.raises(loading.LoadError, match="No such file"):
+        loading.load(tmp_path / "nothing")
+    with pytest.raises(loading.LoadError, match=r"manifest\.json"):
+        loading.load(tmp_path)
+    (tmp_path / "libmodel.so").write_bytes(b"\x7fELF")
+    with pytest.raises(loading.LoadError, match="file too short"):
+        loading.load(tmp_path / "libmodel.so")
+
+
+def test_a_pinned_digest_is_checked_first(loading: types.ModuleType, tmp_path: Path) -> None:
+    path = tar(tmp_path / "b.tar", manifest_json=manifest(libmodel_so="00"))
+    with pytest.raises(loading.LoadError, match="it was changed or damaged"):
+        loading.load(path, digest="0" * 64)
+    with pytest.raises(loading.LoadError, match=r"lacks libmodel\.so"):
+        loading.load(path, digest="sha256:" + hashlib.sha256(path.read_bytes()).hexdigest().upper())
+    with pytest.raises(loading.LoadError, match="a folder, which has no digest"):
+        loading.load(tmp_path, digest="00")

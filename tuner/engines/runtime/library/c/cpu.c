@@ -1,0 +1,149 @@
+#define _GNU_SOURCE
+#include "cpu.h"
+
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX };
+
+/* States of registers that the operating system must save, as in XCR0. */
+enum { YMM = 0x6, ZMM = 0xe6, TILES = 0x60000 };
+
+static const struct feature {
+  const char *name; /* LLVM's */
+  uint32_t leaf, subleaf;
+  uint8_t word, bit;
+  uint32_t state;
+} features[] = {
+    {"sse3", 1, 0, ECX, 0, 0},
+    {"ssse3", 1, 0, ECX, 9, 0},
+    {"fma", 1, 0, ECX, 12, YMM},
+    {"sse4.1", 1, 0, ECX, 19, 0},
+    {"sse4.2", 1, 0, ECX, 20, 0},
+    {"movbe", 1, 0, ECX, 22, 0},
+    {"popcnt", 1, 0, ECX, 23, 0},
+    {"avx", 1, 0, ECX, 28, YMM},
+    {"f16c", 1, 0, ECX, 29, YMM},
+    {"bmi", 7, 0, EBX, 3, 0},
+    {"avx2", 7, 0, EBX, 5, YMM},
+    {"bmi2", 7, 0, EBX, 8, 0},
+    {"avx512f", 7, 0, EBX, 16, ZMM},
+    {"avx512dq", 7, 0, EBX, 17, ZMM},
+    {"avx512ifma", 7, 0, EBX, 21, ZMM},
+    {"avx512cd", 7, 0, EBX, 28, ZMM},
+    {"avx512bw", 7, 0, EBX, 30, ZMM},
+    {"avx512vl", 7, 0, EBX, 31, ZMM},
+    {"avx512vbmi", 7, 0, ECX, 1, ZMM},
+    {"avx512vbmi2", 7, 0, ECX, 6, ZMM},
+    {"gfni", 7, 0, ECX, 8, 0},
+    {"avx512vnni", 7, 0, ECX, 11, ZMM},
+    {"avx512bitalg", 7, 0, ECX, 12, ZMM},
+    {"avx512vpopcntdq", 7, 0, ECX, 14, ZMM},
+    {"amx-bf16", 7, 0, EDX, 22, TILES},
+    {"avx512fp16", 7, 0, EDX, 23, ZMM},
+    {"amx-tile", 7, 0, EDX, 24, TILES},
+    {"amx-int8", 7, 0, EDX, 25, TILES},
+    {"avxvnni", 7, 1, EAX, 4, YMM},
+    {"avx512bf16", 7, 1, EAX, 5, ZMM},
+    {"avxifma", 7, 1, EAX, 23, YMM},
+    {"avxvnniint8", 7, 1, EDX, 4, YMM},
+    {"avxneconvert", 7, 1, EDX, 5, YMM},
+    {"avxvnniint16", 7, 1, EDX, 10, YMM},
+    {"lzcnt", 0x80000001, 0, ECX, 5, 0},
+    {"xop", 0x80000001, 0, ECX, 11, YMM},
+    {"fma4", 0x80000001, 0, ECX, 16, YMM},
+    {"tbm", 0x80000001, 0, ECX, 21, 0},
+};
+
+static uint32_t saved_states(void) {
+  uint32_t words[4] = {0}, low = 0, high = 0;
+  enum { OSXSAVE = 27 };
+  if (!__get_cpuid(1, &words[EAX], &words[EBX], &words[ECX], &words[EDX]) || !(words[ECX] >> OSXSAVE & 1)) return 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+static int has(const struct feature *feature, uint32_t states) {
+  uint32_t words[4] = {0};
+  return __get_cpuid_count(feature->leaf, feature->subleaf, &words[EAX], &words[EBX], &words[ECX], &words[EDX]) &&
+         (words[feature->word] >> feature->bit & 1) && (states & feature->state) == feature->state;
+}
+
+const char *cpu_missing(const char *const *needed) {
+  const uint32_t states = saved_states();
+  for (; *needed; ++needed)
+    for (size_t i = 0; i < sizeof features / sizeof *features; ++i)
+      if (!strcmp(features[i].name, *needed) && !has(&features[i], states)) return *needed;
+  return NULL;
+}
+#else
+const char *cpu_missing(const char *const *needed) {
+  (void)needed;
+  return NULL;
+}
+#endif
+
+/* Return the CPUs of a cgroup's quota rounded up, or 0 without a quota. */
+static int quota(const char *folder) {
+  char path[4200], first[32];
+  double period = 0;
+  int cpus = 0;
+  snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
+  FILE *file = fopen(path, "re");
+  if (!file) return 0;
+  if (fscanf(file, "%31s %lf", first, &period) == 2 && period > 0) {
+    double granted = 0;
+    if (sscanf(first, "%lf", &granted) == 1 && granted > 0 && granted / period < CPU_SETSIZE) {
+      cpus = (int)(granted / period);
+      if (cpus < granted / period) ++cpus;
+    }
+  }
+  fclose(file);
+  return cpus;
+}
+
+/* The smallest quota of the process's cgroup (version 2) and those above it. */
+static int cgroup_cpus(void) {
+  char line[4100];
+  int least = 0;
+  FILE *file = fopen("/proc/self/cgroup", "re");
+  if (!file) return 0;
+  while (fgets(line, sizeof line, file)) {
+    if (strncmp(line, "0::", 3) != 0) continue;
+    char *folder = line + 3;
+    folder[strcspn(folder, "\n")] = '\0';
+    for (char *end = folder + strlen(folder);; end = strrchr(folder, '/')) {
+      if (!end) break;
+      *end = '\0';
+      int cpus = quota(folder);
+      if (cpus && (!least || cpus < least)) least = cpus;
+    }
+  }
+  fclose(file);
+  return least;
+}
+
+int cpu_allowed(void) {
+  cpu_set_t mask;
+  int cpus = sched_getaffinity(0, sizeof mask, &mask) ? 1 : CPU_COUNT(&mask);
+  int granted = cgroup_cpus();
+  if (granted && granted < cpus) cpus = granted;
+  return cpus > 0 ? cpus : 1;
+}
+
+void cpu_pin(int position) {
+  cpu_set_t mask, one;
+  if (sched_getaffinity(0, sizeof mask, &mask)) return;
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &mask) || position-- > 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}

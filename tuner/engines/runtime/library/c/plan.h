@@ -1,0 +1,53 @@
+/* The plan of a model: what the generated model.c defines, and session.c runs. */
+#ifndef TUNESMITH_PLAN_H
+#define TUNESMITH_PLAN_H
+
+#include "tunesmith.h"
+
+/* Where a tensor's data lies. */
+enum { PLACE_ARENA, PLACE_WEIGHTS, PLACE_INPUT, PLACE_OUTPUT };
+
+typedef struct plan_tensor {
+  uint8_t place;
+  uint8_t type_code, type_bits; /* as in DLPack */
+  int32_t rank;
+  const int64_t *shape;
+  uint64_t at; /* offset in the arena or the weights, or the position of the input or output */
+} plan_tensor;
+
+typedef struct plan_call {
+  void (*kernel)(void);  /* its true type follows from plan.convention */
+  uint32_t first, count; /* its part of plan_entry.arguments */
+} plan_call;
+
+/* An output that is not written in place, because it is an input, a constant or another output. */
+typedef struct plan_copy {
+  uint32_t tensor;
+  int32_t output;
+} plan_copy;
+
+typedef struct plan_entry {
+  const plan_tensor *tensors;
+  uint32_t tensor_count;
+  const plan_call *calls;
+  const uint32_t *arguments; /* positions in tensors */
+  uint32_t argument_count;
+  uint32_t longest_call; /* largest number of arguments */
+  const plan_copy *copies;
+  uint32_t copy_count;
+} plan_entry;
+
+/* Calling conventions of kernels. */
+enum { CONVENTION_PACKED, /* TVM 0.19: TVMPackedCFunc */ CONVENTION_FFI /* TVM 0.27: TVMFFISafeCallType */ };
+
+typedef struct plan {
+  tunesmith_description description;
+  const plan_entry *entries; /* one for each of description.entries */
+  int convention;
+  const char *const *features; /* LLVM's names of the CPU features of the target, ended by NULL */
+} plan;
+
+extern const plan tunesmith_plan;
+extern const unsigned char tunesmith_weights[];
+
+#endif

@@ -1,0 +1,272 @@
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "compat.h"
+#include "cpu.h"
+
+OLD_VERSION(pthread_create, pthread_create);
+OLD_VERSION(pthread_join, pthread_join);
+OLD_VERSION(pthread_sigmask, pthread_sigmask);
+
+enum { ALIGNMENT = 64, KEPT_BLOCKS = 16, YIELDS = 100 };
+
+typedef struct block {
+  void *memory;
+  uint64_t bytes;
+  int used;
+} block;
+
+typedef struct worker {
+  pool *pool;
+  int number;
+  pthread_t thread;
+  block blocks[KEPT_BLOCKS]; /* of temporary memory, kept for the next kernels */
+} worker;
+
+struct pool {
+  int threads, spins, pin;
+  /* The current launch. Written before round is increased, read after. */
+  task_body body;
+  void *closure;
+  int tasks;
+  /* Words that threads wait for lie in cache lines of their own. */
+  _Alignas(ALIGNMENT) atomic_int round;
+  atomic_int sleepers;
+  atomic_int stopping;
+  _Alignas(ALIGNMENT) atomic_int pending;
+  atomic_int caller_sleeps;
+  atomic_int failed;
+  _Alignas(ALIGNMENT) atomic_int arrived;
+  atomic_int barriers;
+  atomic_int reported;
+  char error[256];
+  worker workers[];
+};
+
+static _Thread_local worker *self;
+
+static void futex_wait(atomic_int *word, int seen) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+
+/* Look at a word until it differs from seen, for a bounded time. A thread that was just woken may lie on the caller's
+ * CPU, which long spinning would keep from it; so yield soon. */
+static int changed_soon(const pool *pool, atomic_int *word, int seen) {
+  for (int i = 0; i < pool->spins; ++i) {
+    if (atomic_load_explicit(word, memory_order_acquire) != seen) return 1;
+    cpu_relax();
+  }
+  for (int i = 0; i < YIELDS && pool->spins; ++i) {
+    if (atomic_load_explicit(word, memory_order_acquire) != seen) return 1;
+    sched_yield();
+  }
+  return 0;
+}
+
+static void wait_for_round(pool *pool, int seen) {
+  if (changed_soon(pool, &pool->round, seen)) return;
+  atomic_fetch_add(&pool->sleepers, 1);
+  while (atomic_load(&pool->round) == seen) futex_wait(&pool->round, seen);
+  atomic_fetch_sub(&pool->sleepers, 1);
+}
+
+static void wait_for_workers(pool *pool) {
+  for (int left; (left = atomic_load(&pool->pending)) != 0;) {
+    if (changed_soon(pool, &pool->pending, left)) continue;
+    atomic_store(&pool->caller_sleeps, 1);
+    while ((left = atomic_load(&pool->pending)) != 0) futex_wait(&pool->pending, left);
+    atomic_store(&pool->caller_sleeps, 0);
+  }
+}
+
+static void run_task(pool *pool, int number) {
+  task_group group = {pool, pool->tasks};
+  if (number < pool->tasks && pool->body(number, &group, pool->closure)) atomic_store(&pool->failed, 1);
+}
+
+static void *work(void *argument) {
+  worker *mine = argument;
+  pool *pool = mine->pool;
+  self = mine;
+  if (pool->pin) cpu_pin(mine->number);
+  /* Not the current round: a launch may precede the start of this thread. */
+  for (int seen = 0;; ++seen) {
+    wait_for_round(pool, seen);
+    if (atomic_load(&pool->stopping)) return NULL;
+    run_task(pool, mine->number);
+    if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps)) futex_wake(&pool->pending);
+  }
+}
+
+static void next_round(pool *pool) {
+  atomic_fetch_add(&pool->round, 1);
+  if (atomic_load(&pool->sleepers)) futex_wake(&pool->round);
+}
+
+static void stop(pool *pool, int started) {
+  atomic_store(&pool->stopping, 1);
+  next_round(pool);
+  for (int i = 1; i < started; ++i) pthread_join(pool->workers[i].thread, NULL);
+}
+
+int pool_restart(pool *pool) {
+  atomic_store(&pool->round, 0);
+  atomic_store(&pool->sleepers, 0);
+  atomic_store(&pool->stopping, 0);
+  atomic_store(&pool->pending, 0);
+  atomic_store(&pool->caller_sleeps, 0);
+  atomic_store(&pool->arrived, 0);
+  for (int i = 0; i < pool->threads; ++i)
+    for (int j = 0; j < KEPT_BLOCKS; ++j) pool->workers[i].blocks[j].used = 0;
+  /* Signals are for the program's threads. */
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int started = 1;
+  while (started < pool->threads &&
+         !pthread_create(&pool->workers[started].thread, NULL, work, &pool->workers[started]))
+    ++started;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (started == pool->threads) return 0;
+  stop(pool, started);
+  return -1;
+}
+
+pool *pool_create(int threads, int spins, int pin) {
+  size_t bytes = sizeof(pool) + (size_t)threads * sizeof(worker);
+  bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  pool *made = aligned_alloc(ALIGNMENT, bytes);
+  if (!made) return NULL;
+  memset(made, 0, bytes);
+  made->threads = threads;
+  made->spins = spins;
+  made->pin = pin;
+  for (int i = 0; i < threads; ++i) {
+    made->workers[i].pool = made;
+    made->workers[i].number = i;
+  }
+  if (!pool_restart(made)) return made;
+  free(made);
+  return NULL;
+}
+
+void pool_destroy(pool *pool, int has_threads) {
+  if (has_threads) stop(pool, pool->threads);
+  for (int i = 0; i < pool->threads; ++i)
+    for (int j = 0; j < KEPT_BLOCKS; ++j) free(pool->workers[i].blocks[j].memory);
+  free(pool);
+}
+
+int pool_threads(const pool *pool) { return pool->threads; }
+
+void pool_enter(pool *pool) {
+  self = &pool->workers[0];
+  atomic_store_explicit(&pool->reported, 0, memory_order_relaxed);
+  pool->error[0] = '\0';
+}
+
+void pool_leave(void) { self = NULL; }
+
+const char *pool_error(void) { return self->pool->error; }
+
+/* What follows are the functions of TVM's runtime that kernels call. */
+
+static int parallel_launch(task_body body, void *closure, int tasks) {
+  pool *pool = self->pool;
+  if (self->number || pool->threads == 1 || tasks == 1) {
+    task_group alone = {NULL, 1};
+    return body(0, &alone, closure);
+  }
+  pool->body = body;
+  pool->closure = closure;
+  pool->tasks = tasks > 0 && tasks < pool->threads ? tasks : pool->threads;
+  atomic_store_explicit(&pool->failed, 0, memory_order_relaxed);
+  atomic_store_explicit(&pool->pending, pool->threads - 1, memory_order_relaxed);
+  next_round(pool);
+  run_task(pool, 0);
+  wait_for_workers(pool);
+  return atomic_load_explicit(&pool->failed, memory_order_relaxed) ? -1 : 0;
+}
+
+static int parallel_barrier(int task, task_group *group) {
+  (void)task;
+  pool *pool = group->sync;
+  if (group->tasks == 1) return 0;
+  int passed = atomic_load(&pool->barriers);
+  if (atomic_fetch_add(&pool->arrived, 1) == group->tasks - 1) {
+    atomic_store(&pool->arrived, 0);
+    atomic_fetch_add(&pool->barriers, 1);
+    return 0;
+  }
+  while (atomic_load(&pool->barriers) == passed) sched_yield();
+  return 0;
+}
+
+static void *alloc_workspace(int device, int device_id, uint64_t bytes, int code, int bits) {
+  (void)device, (void)device_id, (void)code, (void)bits;
+  block *best = NULL, *spare = NULL;
+  for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each) {
+    if (each->used) continue;
+    spare = each;
+    if (each->bytes >= bytes && each->memory && (!best || each->bytes < best->bytes)) best = each;
+  }
+  if (!best && spare) {
+    free(spare->memory);
+    spare->bytes = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    spare->memory = aligned_alloc(ALIGNMENT, spare->bytes);
+    best = spare;
+  }
+  /* A kernel with more blocks than are kept is none that TVM makes. */
+  if (!best || !best->memory) return NULL;
+  best->used = 1;
+  return best->memory;
+}
+
+static int free_workspace(int device, int device_id, void *memory) {
+  (void)device, (void)device_id;
+  for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each)
+    if (each->memory == memory) each->used = 0;
+  return 0;
+}
+
+static void report(const char *text) {
+  if (!atomic_exchange(&self->pool->reported, 1)) snprintf(self->pool->error, sizeof self->pool->error, "%s", text);
+}
+
+/* The objects of kernels hold weak definitions of these pointers, all null. */
+extern int (*__TVMBackendParallelLaunch)(task_body, void *, int);
+extern int (*__TVMBackendParallelBarrier)(int, task_group *);
+extern void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int);
+extern int (*__TVMBackendFreeWorkspace)(int, int, void *);
+extern void (*__TVMAPISetLastError)(const char *);
+
+int (*__TVMBackendParallelLaunch)(task_body, void *, int) = parallel_launch;
+int (*__TVMBackendParallelBarrier)(int, task_group *) = parallel_barrier;
+void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = alloc_workspace;
+int (*__TVMBackendFreeWorkspace)(int, int, void *) = free_workspace;
+void (*__TVMAPISetLastError)(const char *) = report;
+
+/* TVM 0.27 reports errors in parts. */
+extern void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count);
+
+void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
+  char text[sizeof self->pool->error];
+  size_t used = (size_t)snprintf(text, sizeof text, "%s: ", kind);
+  for (int32_t i = 0; i < count && used < sizeof text; ++i)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s", parts[i]);
+  report(text);
+}

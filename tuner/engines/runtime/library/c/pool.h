@@ -1,0 +1,37 @@
+/* The threads of a session, and the temporary memory of kernels. */
+#ifndef TUNESMITH_POOL_H
+#define TUNESMITH_POOL_H
+
+#include <stdint.h>
+
+typedef struct pool pool;
+
+/* What kernels get as the environment of a task. */
+typedef struct task_group {
+  void *sync;
+  int32_t tasks;
+} task_group;
+
+typedef int (*task_body)(int task, task_group *group, void *closure);
+
+enum { POOL_SPINS = 64 }; /* default of pool_create's spins: a few microseconds */
+
+/* Create a pool of threads, of which the caller of pool_enter is the first; NULL if there is not enough memory or the
+ * system grants no further threads. */
+pool *pool_create(int threads, int spins, int pin);
+int pool_threads(const pool *pool);
+
+/* End the threads; has_threads is 0 in the child of a fork that did not call pool_restart. */
+void pool_destroy(pool *pool, int has_threads);
+
+/* In the child of a fork, which has none of the threads: start them again. Returns 0, or -1 if the system refuses. */
+int pool_restart(pool *pool);
+
+/* Make the calling thread the pool's first one until pool_leave. */
+void pool_enter(pool *pool);
+void pool_leave(void);
+
+/* The text of the error that a kernel of the calling thread's pool reported, or "". */
+const char *pool_error(void);
+
+#endif

@@ -1,0 +1,135 @@
+/* The C interface of models that Tunesmith compiled: one header for all models and libraries.
+ *
+ * A library (libmodel.so) holds the code, the weights and a thread pool, needs libc alone, and exports one function,
+ * tunesmith_get_api. A program that is linked with a library calls it; one that loads libraries calls tunesmith_open:
+ *
+ *     const char *error;
+ *     const tunesmith_api *model = tunesmith_open("./libmodel.so", &error);
+ *     tunesmith_session *session;
+ *     if (!model || model->create(NULL, &session)) { ... }
+ *     float image[3 * 224 * 224], scores[1000];
+ *     tunesmith_input inputs[] = {{image, sizeof image}};
+ *     tunesmith_output outputs[] = {{scores, sizeof scores}};
+ *     if (model->run(session, inputs, 1, outputs, 1)) fprintf(stderr, "%s\n", model->error());
+ *     model->close(session);
+ *
+ * All functions may be called from any thread. Runs of one session wait for each other; sessions share the weights and
+ * nothing else. After a fork, the child may use the sessions of its parent. Libraries stay loaded until the process
+ * ends.
+ */
+#ifndef TUNESMITH_H
+#define TUNESMITH_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUNESMITH_API_VERSION 1
+
+/* Results of functions; tunesmith_api.error has the text. */
+enum {
+  TUNESMITH_OK = 0,
+  TUNESMITH_INVALID_ARGUMENT = 1, /* unknown entry point, or a missing, surplus or wrongly sized buffer */
+  TUNESMITH_UNSUPPORTED_CPU = 2,  /* the code has instructions that this CPU lacks */
+  TUNESMITH_OUT_OF_RESOURCES = 3, /* no memory, or no further thread */
+  TUNESMITH_KERNEL_FAILED = 4
+};
+
+typedef struct tunesmith_tensor {
+  const char *name;
+  const char *dtype; /* as numpy writes it: float32, int64, bool, ... */
+  const int64_t *shape;
+  int32_t rank;
+  uint64_t bytes; /* of the whole tensor, in row-major order without gaps */
+} tunesmith_tensor;
+
+/* A function of the model for one set of shapes. */
+typedef struct tunesmith_entry {
+  const char *name;
+  const tunesmith_tensor *inputs, *outputs;
+  int32_t input_count, output_count;
+  const char *const *kernels; /* in the order of their execution */
+  int32_t kernel_count;
+  uint64_t arena_bytes; /* memory for intermediate tensors of a session */
+} tunesmith_entry;
+
+typedef struct tunesmith_description {
+  const char *model;     /* sha256 of the ONNX file in hex, or "" if unknown */
+  const char *toolchain; /* engine, TVM and LLVM version */
+  const char *target;    /* what it was compiled for */
+  int32_t threads;       /* number of threads that it was tuned for */
+  uint64_t weight_bytes;
+  const tunesmith_entry *entries;
+  int32_t entry_count;
+} tunesmith_description;
+
+typedef struct tunesmith_session tunesmith_session;
+
+typedef struct tunesmith_options {
+  int32_t entry;   /* position in tunesmith_description.entries */
+  int32_t threads; /* 0: as it was tuned, but no more than the CPUs of the process's affinity mask and cgroup */
+  int32_t spin;    /* how often an idle thread looks for work before it sleeps; 0: the default, negative: never */
+  int32_t pin;     /* not 0: keep each of the session's own threads on a CPU of its own */
+} tunesmith_options;
+
+typedef struct tunesmith_input {
+  const void *data; /* best aligned to 64 bytes; otherwise it is copied */
+  uint64_t bytes;
+} tunesmith_input;
+
+typedef struct tunesmith_output {
+  void *data; /* likewise; NULL for an output that is not wanted. Must not overlap with other buffers */
+  uint64_t bytes;
+} tunesmith_output;
+
+typedef struct tunesmith_api {
+  uint32_t version;
+  const tunesmith_description *description;
+  /* Create a session; options may be NULL for the defaults. */
+  int (*create)(const tunesmith_options *options, tunesmith_session **session);
+  /* Run once, with one buffer for each input and output of the entry point, in their order. */
+  int (*run)(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
+             const tunesmith_output *outputs, int32_t output_count);
+  /* Likewise; also write the time of each kernel. nanoseconds has room for kernel_count values. */
+  int (*profile)(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
+                 const tunesmith_output *outputs, int32_t output_count, uint64_t *nanoseconds, int32_t kernel_count);
+  /* The number of threads of a session. */
+  int32_t (*threads)(const tunesmith_session *session);
+  /* The error of the calling thread's latest call that failed; valid until its next call. */
+  const char *(*error)(void);
+  /* End a session that no thread uses; NULL is ignored. */
+  void (*close)(tunesmith_session *session);
+} tunesmith_api;
+
+/* Return the interface of a version, usually TUNESMITH_API_VERSION; NULL, and a text in *error (unless error is NULL),
+ * if the library has other versions only. */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const tunesmith_api *tunesmith_get_api(uint32_t version, const char **error);
+
+#ifndef TUNESMITH_NO_DLOPEN
+#include <dlfcn.h>
+#include <string.h>
+
+/* Load a library and return its interface; NULL and a text in *error if that fails. A name without a slash is searched
+ * for as the dynamic loader does. */
+static inline const tunesmith_api *tunesmith_open(const char *path, const char **error) {
+  const tunesmith_api *(*get_api)(uint32_t, const char **) = 0;
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void *symbol = library ? dlsym(library, "tunesmith_get_api") : 0;
+  if (!symbol) {
+    *error = dlerror();
+    return 0;
+  }
+  memcpy(&get_api, &symbol, sizeof get_api);
+  return get_api(TUNESMITH_API_VERSION, error);
+}
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

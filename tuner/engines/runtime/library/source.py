@@ -1,0 +1,150 @@
+"""The tables of a plan in C, as ``c/plan.h`` declares them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tuner.engines.runtime.library import memory
+from tuner.engines.runtime.library.memory import Memory
+from tuner.engines.runtime.library.plan import Kind, NotStandalone, Plan, Tensor, dtype
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENTRY = "main"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a library says about itself."""
+
+    model: str
+    """sha256 of the ONNX file in hex; may be empty."""
+    toolchain: str
+    target: str
+    threads: int
+    features: Sequence[str]
+    """LLVM's names of the target's CPU features."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    content: bytes
+    offsets: tuple[int, ...]
+    """Bytes from the start, of each constant."""
+
+
+def weights(constants: Iterable[bytes]) -> Weights:
+    """Join constants at aligned offsets; equal ones are stored once."""
+    content = bytearray()
+    known: dict[bytes, int] = {}
+    offsets = []
+    for constant in constants:
+        if constant not in known:
+            content += bytes(memory.aligned(len(content)) - len(content))
+            known[constant] = len(content)
+            content += constant
+        offsets.append(known[constant])
+    return Weights(content=bytes(content), offsets=tuple(offsets))
+
+
+def model(plan: Plan, planned: Memory, packed: Weights, facts: Facts) -> str:
+    """Return ``model.c``. Raises NotStandalone for symbols that C cannot name."""
+    shapes = _Shapes()
+    tensors = [_tensor(plan, each, planned, packed, shapes) for each in plan.tensors]
+    inputs = [_described(plan, *each, shapes) for each in zip(plan.input_names, plan.inputs, strict=True)]
+    outputs = [_described(plan, *each, shapes) for each in zip(plan.output_names, plan.outputs, strict=True)]
+    arguments = [number for call in plan.calls for number in call.arguments]
+    calls, first = [], 0
+    for call in plan.calls:
+        calls.append(_row(_identifier(call.symbol), first, len(call.arguments)))
+        first += len(call.arguments)
+    longest = max((len(call.arguments) for call in plan.calls), default=0)
+    entry = _row(
+        _text(_ENTRY), "inputs", "outputs", len(inputs), len(outputs), "kernels", len(calls), f"{planned.arena_bytes}u"
+    )
+    steps = ("calls", "arguments", len(arguments), longest)
+    run = _row("tensors", len(tensors), *steps, "copies", len(planned.copies))
+    facts_row = _row(
+        *map(_text, (facts.model, facts.toolchain, facts.target)),
+        *(facts.threads, f"{len(packed.content)}u", "entries", 1),
+    )
+    return "\n".join(
+        [
+            '#include <stddef.h>\n\n#include "plan.h"\n',
+            *(f"extern void {_identifier(symbol)}(void);" for symbol in sorted({call.symbol for call in plan.calls})),
+            *shapes.lines,
+            _table("plan_tensor", "tensors", tensors),
+            _table("uint32_t", "arguments", map(str, arguments)),
+            _table("plan_call", "calls", calls),
+            _table("plan_copy", "copies", (_row(*copy) for copy in planned.copies)),
+            _table("tunesmith_tensor", "inputs", inputs),
+            _table("tunesmith_tensor", "outputs", outputs),
+            _table("char *const", "kernels", (_text(call.name) for call in plan.calls)),
+            _table("char *const", "features", [*map(_text, facts.features), "NULL"]),
+            _table("tunesmith_entry", "entries", [entry]),
+            _table("plan_entry", "plans", [run]),
+            f"const plan tunesmith_plan = {_row(facts_row, 'plans', plan.convention, 'features')};\n",
+        ]
+    )
+
+
+class _Shapes:
+    """C arrays of shapes, each once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._known: dict[tuple[int, ...], str] = {}
+
+    def __call__(self, shape: tuple[int, ...]) -> str:
+        if shape not in self._known:
+            name = self._known[shape] = f"shape{len(self._known)}"
+            # C has no empty arrays.
+            self.lines.append(f"static const int64_t {name}[] = {_row(*shape) if shape else '{0}'};")
+        return self._known[shape]
+
+
+def _tensor(plan: Plan, tensor: Tensor, planned: Memory, packed: Weights, shapes: _Shapes) -> str:
+    place, at = _place(tensor, planned, packed)
+    kind = dtype(tensor.dtype, plan.convention)
+    return _row(place, kind.code, kind.bits, len(tensor.shape), shapes(tensor.shape), f"{at}u")
+
+
+def _place(tensor: Tensor, planned: Memory, packed: Weights) -> tuple[str, int]:
+    if tensor.kind is Kind.INPUT:
+        return "PLACE_INPUT", tensor.index
+    if tensor.kind is Kind.CONSTANT:
+        return "PLACE_WEIGHTS", packed.offsets[tensor.index]
+    if tensor.index in planned.in_output:
+        return "PLACE_OUTPUT", planned.in_output[tensor.index]
+    # A tensor that no call uses has no place, and needs none.
+    return "PLACE_ARENA", planned.offsets.get(tensor.index, 0)
+
+
+def _described(plan: Plan, name: str, number: int, shapes: _Shapes) -> str:
+    tensor = plan.tensors[number]
+    size = plan.bytes_of(tensor)
+    return _row(_text(name), _text(tensor.dtype), shapes(tensor.shape), len(tensor.shape), f"{size}u")
+
+
+def _table(kind: str, name: str, rows: Iterable[str]) -> str:
+    # C has no empty arrays; the count beside it is 0.
+    return f"static const {kind} {name}[] = {{\n    " + (",\n    ".join(rows) or "0") + "};"
+
+
+def _row(*values: object) -> str:
+    return "{" + ", ".join(map(str, values)) + "}"
+
+
+def _identifier(symbol: str) -> str:
+    if not _IDENTIFIER.fullmatch(symbol):
+        raise NotStandalone(f"a kernel with the symbol {symbol!r}")
+    return symbol
+
+
+def _text(value: str) -> str:
+    """A C string, with three octal digits for each byte that is not printable ASCII."""
+    encoded = "".join(
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in value.encode()
+    )
+    return f'"{encoded}"'

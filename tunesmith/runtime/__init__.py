@@ -1,0 +1,14 @@
+"""Run tuned models with numpy alone: no TVM, no server.
+
+    from tunesmith.runtime import InferenceSession
+
+    session = InferenceSession("model.tar")
+    [scores] = session.run(None, {"image": image})
+
+Install it as ``tunesmith[run]``. The model is native code from the bundle: load bundles of people whom you trust.
+"""
+
+from tunesmith.runtime.loading import LoadError
+from tunesmith.runtime.sessions import InferenceSession, RunError, TensorInfo
+
+__all__ = ["InferenceSession", "LoadError", "RunError", "TensorInfo"]

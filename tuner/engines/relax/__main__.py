@@ -44,7 +44,8 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     imported = reading.load(params["model"])
     emitter.emit("progress", {"step": "build"})
     known = records.load(params.get("records"))
-    compiled = compiling.compile_model(imported, build, known, params["out_dir"], form)
+    facts = PROGRAM.facts(params, build.target)
+    compiled = compiling.compile_model(imported, build, known, params["out_dir"], form, facts)
     return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
 
 

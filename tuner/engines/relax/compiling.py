@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,18 @@ import tvm
 from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import cuda, importing, lowering, records, schedules, targets
+from tuner.engines.relax import cuda, importing, lowering, plans, records, schedules, targets
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
-from tuner.engines.runtime import auditing, compiling, faults
+from tuner.engines.runtime import auditing, compiling, faults, libraries
 from tuner.engines.runtime.auditing import Check
+from tuner.engines.runtime.library import elf
+from tuner.engines.runtime.library.plan import NotStandalone, Plan
+from tuner.engines.runtime.library.source import Facts
 
 SIGNATURE = "mod.json"
+_EXECUTABLE, _BLOB = "devc.o", "__tvm_ffi__library_bin"
+"""Object file in which TVM links the virtual machine's code and weights, and its symbol."""
 _TRIES = 3
 
 
@@ -44,8 +49,9 @@ def compile_model(
     known: Sequence[records.Record],
     out_dir: str,
     form: str,
+    facts: Facts,
 ) -> Compiled:
-    """Build with the best of ``known``, write the files of the format and return what was used.
+    """Build with the best of ``known``, write the files of the format and the library, and return what was used.
 
     Raises EngineFailure ``compile_failed``, and as ``tools``.
     """
@@ -53,9 +59,13 @@ def compile_model(
     with faults.reported("compile_failed", "TVM cannot compile the model"):
         module, lines = use_records(lowering.lower(imported, build), known)
         module = schedules.apply(lowering.finish(module, build.target), build.target)
-        executable = _build(module, build.target, system_lib=form == "system-lib")
+        executable = _build(module, build.target, form)
     device = "cuda" if targets.is_gpu(build.target) else "cpu"
-    return Compiled(files=_write(executable, imported, Path(out_dir), form, programs, device), lines=lines)
+    folder = Path(out_dir)
+    with compiling.exported(executable) as objects:
+        files = _write(objects, imported, folder, form, programs, device)
+        files += _write_library(objects, imported, folder, programs, facts, device)
+    return Compiled(files=files, lines=lines)
 
 
 def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
@@ -68,15 +78,20 @@ def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
     options = tvm.transform.PassContext(opt_level=0, config={"tirx.disable_vectorize": True})
     with faults.reported("compile_failed", "TVM cannot compile the plain model"), target, options:
         executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
-    return Compiled(files=_write(executable, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
+    with compiling.exported(executable) as objects:
+        return Compiled(files=_write(objects, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
 
 
 def _write(
-    executable: Any, imported: importing.Imported, folder: Path, form: str, programs: compiling.Tools, device: str
+    objects: compiling.Objects,
+    imported: importing.Imported,
+    folder: Path,
+    form: str,
+    programs: compiling.Tools,
+    device: str,
 ) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
-    with compiling.exported(executable) as objects:
-        written = compiling.write_libraries(objects, folder, form, programs)
+    written = compiling.write_libraries(objects, folder, form, programs)
     signature = {
         "executor": "relax-vm",
         "device": device,
@@ -85,6 +100,28 @@ def _write(
     }
     (folder / SIGNATURE).write_text(json.dumps(signature))
     return [*written, SIGNATURE]
+
+
+def _write_library(
+    objects: compiling.Objects,
+    imported: importing.Imported,
+    folder: Path,
+    programs: compiling.Tools,
+    facts: Facts,
+    device: str,
+) -> list[str]:
+    """Write the library or why there is none. The executable's object file is read, not linked."""
+    kernels = [path for path in objects.paths if Path(path).name != _EXECUTABLE]
+    executable = next((Path(path) for path in objects.paths if Path(path).name == _EXECUTABLE), None)
+
+    def plan() -> Plan:
+        if device != "cpu" or executable is None:
+            raise NotStandalone("CUDA" if device == "cuda" else "its executable")
+        blob = elf.content(executable, _BLOB)
+        symbols = {symbol for path in kernels for symbol in elf.symbols(Path(path))}
+        return plans.read(blob, symbols, imported.inputs, imported.outputs)
+
+    return libraries.write(plan, replace(objects, paths=kernels), facts, folder, programs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +164,13 @@ def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list
     return module, list(used.values())
 
 
-def _build(module: Any, target: Any, *, system_lib: bool) -> Any:
+def _build(module: Any, target: Any, form: str) -> Any:
     def make() -> Any:
         with target:
-            return relax.build(module, target, relax_pipeline=_lower_calls(target), system_lib=system_lib)
+            pipeline = _lower_calls(target)
+            return relax.build(module, target, relax_pipeline=pipeline, system_lib=form == "system-lib")
 
-    return compiling.build(RELEASE, make)
+    return compiling.build(RELEASE, make, assertions=compiling.needs_assertions(form))
 
 
 def _lower_calls(target: Any) -> Any:

@@ -66,7 +66,7 @@ class Program:
             toolchain=f"{self._name}, TVM {tvm.__version__}, LLVM {targets.llvm_version(tvm)}",
             target=params["target"],
             threads=params["threads"],
-            features=targets.required_features(tvm, target, targets.host_flags()),
+            features=targets.required_features(tvm, target, targets.host_flags()) if target.kind.name == "llvm" else (),
         )
 
     def serve(self, handlers: Mapping[str, serving.Handler], hello: Callable[[], Json]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,59 +94,62 @@ def assert_equal_to_tvm(engine: str, folder: Path, inputs: Path, scratch: Path) 
 
 
 @pytest.fixture(scope="module")
-def built(relay_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
-    params = {**relay_twin.place, "records": None, "out_dir": str(folder), "model_digest": "ab" * 32}
-    answer = relay_twin.session.request("compile", params, timeout=200)
+    params = {**twin.place, "records": None, "out_dir": str(folder), "model_digest": "ab" * 32}
+    answer = twin.session.request("compile", params, timeout=200)
     assert {"libmodel.so", "tunesmith.h"} <= set(answer["files"])
     return folder
 
 
-def test_a_library_computes_what_tvm_does_bit_for_bit(built: Path, inputs: list[Path], tmp_path: Path) -> None:
-    assert_equal_to_tvm("relay", built, inputs[0], tmp_path)
+def test_a_library_computes_what_tvm_does_bit_for_bit(
+    twin: Twin, built: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    assert_equal_to_tvm(twin.name, built, inputs[0], tmp_path)
 
 
-def test_a_library_describes_itself(relay_twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
+def test_a_library_describes_itself(twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
     told = run_alone(built / "libmodel.so", inputs[0], tmp_path / "outputs.npz", 2)
     assert told["inputs"] == [["image", [1, 3, 16, 16], "tensor(float)", "float32"]]
     assert told["threads"] == 2
     assert told["metadata"]["model"] == "ab" * 32
-    assert told["metadata"]["target"] == relay_twin.target
-    assert told["metadata"]["toolchain"].startswith("relay, TVM 0.19.0, LLVM ")
+    assert told["metadata"]["target"] == twin.target
+    toolchain = twin.session.hello["toolchain"]
+    assert told["metadata"]["toolchain"] == f"{twin.name}, TVM {toolchain['tvm']}, LLVM {toolchain['llvm']}"
     assert any("conv2d" in name for name in told["kernels"])
 
 
 def test_a_library_is_little_larger_than_its_weights(built: Path) -> None:
-    weights = (built / "mod.params").stat().st_size
-    assert (built / "libmodel.so").stat().st_size < weights + 1_000_000
+    # The small network has 2 KB of weights.
+    assert (built / "libmodel.so").stat().st_size < 200_000
     # What checks arguments would be most of the code.
-    assert b"Expect buffer" not in (built / "mod.so").read_bytes()
+    assert not re.search(b"Assert fail|expected to match", (built / "mod.so").read_bytes())
 
 
-def test_the_engine_runs_what_is_published(relay_twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
+def test_the_engine_runs_what_is_published(twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
     """Verification and benchmark: without TVM's files it fails, as it does with a library that is none."""
-    asking.run(relay_twin.session, built, inputs[0], tmp_path / "engine.npz")
+    asking.run(twin.session, built, inputs[0], tmp_path / "engine.npz")
     run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
     asking.inside("onnx", EQUAL, tmp_path / "alone.npz", tmp_path / "engine.npz")
     timing = {"bundle": str(built), "inputs": str(inputs[0]), "threads": 2, "number": 3, "repeat": 4}
-    samples = relay_twin.session.request("time", timing, timeout=60)["samples"]
+    samples = twin.session.request("time", timing, timeout=60)["samples"]
     assert len(samples) == 4
     assert 0 < min(samples) < 1
     content = (built / "libmodel.so").read_bytes()
     try:
         (built / "libmodel.so").write_bytes(b"\x7fELF")
         params = {"bundle": str(built), "inputs": str(inputs[0]), "outputs": None, "threads": 1}
-        assert asking.refusal(relay_twin.session, "run", params).engine_code == "invalid_bundle"
+        assert asking.refusal(twin.session, "run", params).engine_code == "invalid_bundle"
     finally:
         (built / "libmodel.so").write_bytes(content)
 
 
 def test_a_bundle_runs_with_numpy_alone_once_its_digests_are_right(
-    relay_twin: Twin, reference: EngineSession, prepared: Path, built: Path, inputs: list[Path], tmp_path: Path
+    twin: Twin, reference: EngineSession, prepared: Path, built: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
     facts = manifest.Manifest(
-        model_digest="0" * 64, model_name="small", variant="untuned", target=relay_twin.target, threads=1,
-        device_key="any", toolchain=relay_twin.session.hello["toolchain"], precision="f32", created_by="a test",
+        model_digest="0" * 64, model_name="small", variant="untuned", target=twin.target, threads=1,
+        device_key="any", toolchain=twin.session.hello["toolchain"], precision="f32", created_by="a test",
         inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
     )  # fmt: skip

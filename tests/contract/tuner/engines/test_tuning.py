@@ -25,7 +25,8 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 COUNT = 8
-FILES = {"relay": ["mod.so", "mod.json", "mod.params", "libmodel.so", "tunesmith.h"], "relax": ["mod.so", "mod.json"]}
+OWN = ["libmodel.so", "tunesmith.h"]
+FILES = {"relay": ["mod.so", "mod.json", "mod.params", *OWN], "relax": ["mod.so", "mod.json", *OWN]}
 
 
 @pytest.fixture(scope="module")

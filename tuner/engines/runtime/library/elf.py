@@ -20,6 +20,12 @@ class Symbol:
     bytes: int
 
 
+def content(path: Path, name: str) -> bytes:
+    """Return the bytes of a defined symbol. Raises KeyError, and ValueError as ``symbols`` does."""
+    found = symbols(path)[name]
+    return path.read_bytes()[found.offset : found.offset + found.bytes]
+
+
 def symbols(path: Path) -> dict[str, Symbol]:
     """Return the named symbols of an object file. Raises ValueError for other files."""
     data = path.read_bytes()

@@ -26,7 +26,7 @@ def gpu_place(place: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.skipif(NVCC is None, reason="no CUDA compiler here; the other half of this is tested by the next test")
 def test_a_gpu_build_needs_no_gpu(relax: EngineSession, gpu_place: dict[str, Any], tmp_path: Path) -> None:
     answer = relax.request("compile", {**gpu_place, "out_dir": str(tmp_path)}, timeout=280)
-    assert answer["files"] == ["mod.so", "mod.json"]
+    assert answer["files"] == ["mod.so", "mod.json", "needs-tvm.txt"]
     # The kernels for that architecture are in the library.
     assert b"sm_90" in (tmp_path / "mod.so").read_bytes()
     if not relax.hello["gpu"]:

@@ -1,0 +1,151 @@
+"""Executables of Relax's virtual machine as plans, written here as TVM serializes them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from tuner.engines.relax import executables, plans
+from tuner.engines.runtime.library.plan import Call, Kind, NotStandalone
+
+VOID, VM = 1 << 54, (1 << 54) + 1
+FLOAT = struct.pack("<i", 5) + bytes([2, 32, 1, 0])
+SPECS = [{"name": "x", "dtype": "float32", "shape": [2, 3]}]
+RESULTS = [{"name": "y", "dtype": "float32", "shape": [6]}, {"name": "z", "dtype": "float32", "shape": [2]}]
+NAMES = [
+    "main", "vm.builtin.match_shape", "vm.builtin.alloc_storage", "vm.builtin.alloc_tensor", "scale",
+    "vm.builtin.reshape", "vm.builtin.null_value", "vm.builtin.make_tuple", "vm.builtin.call_tir_dyn", "elsewhere",
+]  # fmt: skip
+MATCH, STORAGE, TENSOR, SCALE, RESHAPE, NULL, TUPLE, DYNAMIC, ELSEWHERE = range(1, 10)
+
+
+def number(value: int) -> bytes:
+    return struct.pack("<q", value)
+
+
+def text(value: str) -> bytes:
+    return number(len(value)) + value.encode()
+
+
+def numbers(values: list[int]) -> bytes:
+    return number(len(values)) + b"".join(map(number, values))
+
+
+def register(value: int) -> int:
+    return value
+
+
+def immediate(value: int) -> int:
+    return 1 << 56 | value & (1 << 56) - 1
+
+
+def constant(value: int) -> int:
+    return 2 << 56 | value
+
+
+def shape(*sizes: int) -> bytes:
+    return struct.pack("<i", 69) + numbers(list(sizes))
+
+
+def tensor(*values: float) -> bytes:
+    head = struct.pack("<iQQiii", 70, 0xDD5E40F096B4A13F, 0, 1, 0, 1) + bytes([2, 32, 1, 0])
+    return head + number(len(values)) + number(4 * len(values)) + struct.pack(f"<{len(values)}f", *values)
+
+
+def call(function: int, target: int, *arguments: int) -> list[int]:
+    return [1, target, function, len(arguments), *arguments]
+
+
+CONSTANTS = [shape(64), shape(2, 3), FLOAT, shape(6), tensor(1.0, 2.0), struct.pack("<i", 65) + text("of x")]
+STRAIGHT = [
+    call(MATCH, VOID, register(0), VOID, *map(immediate, (2, 0, 2, 0, 3)), constant(5)),
+    call(STORAGE, 1, VM, constant(0), immediate(0), constant(2), constant(5)),
+    call(TENSOR, 2, register(1), immediate(0), constant(1), constant(2)),
+    call(SCALE, VOID, register(0), constant(4), register(2)),
+    call(RESHAPE, 3, register(2), constant(3)),
+    call(NULL, 2),
+    call(TUPLE, 4, register(3), constant(4)),
+    [2, 4],
+]  # fmt: skip
+
+
+def blob(instructions: list[list[int]], *, version: str = "0.14", constants: list[bytes] | None = None) -> bytes:
+    starts, code = [], []
+    for words in instructions:
+        starts.append(len(code))
+        code += words
+    main = struct.pack("<i", 1) + text("main") + b"".join(map(number, (0, len(instructions), 1, 8, 1))) + text("x")
+    others = b"".join(map(number, (0, 0, -2, 0, 0)))
+    functions = [main, *(struct.pack("<i", 0) + text(name) + others for name in NAMES[1:])]
+    held = CONSTANTS if constants is None else constants
+    executable = (
+        struct.pack("<Q", 0xD225DE2F4214151E)
+        + text(version)
+        + number(len(functions))
+        + b"".join(functions)
+        + number(0)
+        + number(len(held))
+        + b"".join(held)
+        + numbers(starts)
+        + numbers(code)
+    )
+    inside = numbers([0, 1, 1]) + numbers([1]) + text("relax.VMExecutable") + number(len(executable)) + executable
+    return number(len(inside)) + inside + text("_lib")
+
+
+def read(instructions: list[list[int]], **more: Any) -> Any:
+    return plans.read(blob(instructions, **more), {"__tvm_ffi_scale"}, SPECS, RESULTS)
+
+
+def test_an_executable_becomes_calls_on_buffers() -> None:
+    found = read(STRAIGHT)
+    assert found.calls == [Call(symbol="__tvm_ffi_scale", name="scale", arguments=(0, 2, 1))]
+    assert [(each.kind, each.index, each.shape, each.dtype) for each in found.tensors] == [
+        (Kind.INPUT, 0, (2, 3), "float32"),
+        (Kind.SCRATCH, 1, (2, 3), "float32"),
+        (Kind.CONSTANT, 0, (2,), "float32"),
+        (Kind.SCRATCH, 1, (6,), "float32"),
+    ]
+    # The second output is a weight.
+    assert (found.inputs, found.outputs) == ([0], [3, 2])
+    assert (found.input_names, found.output_names) == (["x"], ["y", "z"])
+    assert found.constants == [struct.pack("<2f", 1.0, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("place", "words", "told"),
+    [
+        (3, call(ELSEWHERE, VOID, register(0)), "functions of TVM's runtime: elsewhere"),
+        (3, call(DYNAMIC, VOID, register(0)), "functions of TVM's runtime: vm.builtin.call_tir_dyn"),
+        (3, call(0, VOID, register(0)), "calls of other functions of the virtual machine: main"),
+        (3, call(SCALE, VOID, register(0), immediate(3)), "arguments or results that are no tensors"),
+        (3, call(SCALE, VOID, 3 << 56, register(0)), "functions as arguments"),
+        (3, [4, 0, 2], "control flow"),
+        (3, [3, -2], "control flow"),
+        (0, call(MATCH, VOID, register(0), VOID, immediate(1), immediate(1), immediate(0), constant(5)), "symbolic"),
+        (7, call(NULL, 4), "does not return"),
+        (7, [2, 3], "other outputs"),
+        (3, [9, 0], "unknown form: 9 is not a valid Operation"),
+    ],
+)
+def test_what_is_no_straight_list_of_kernels_is_refused(place: int, words: list[int], told: str) -> None:
+    with pytest.raises(NotStandalone, match=told):
+        read([*STRAIGHT[:place], words, *STRAIGHT[place + 1 :]])
+
+
+def test_other_versions_and_damaged_blobs_are_refused() -> None:
+    with pytest.raises(NotStandalone, match="another version"):
+        read(STRAIGHT, version="0.15")
+    with pytest.raises(NotStandalone, match="a constant of type 72"):
+        read(STRAIGHT, constants=[struct.pack("<i", 72)])
+    whole = blob(STRAIGHT)
+    for end in range(0, len(whole) - len(text("_lib")), 7):
+        with pytest.raises(NotStandalone, match="unknown form"):
+            executables.read(whole[:end])
+
+
+def test_immediates_may_be_negative() -> None:
+    [first, *_] = executables.read(blob([call(NULL, 1, immediate(-5)), [2, 1]])).instructions
+    assert first.arguments == ((executables.ArgumentKind.IMMEDIATE, -5),)

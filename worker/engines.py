@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -126,7 +127,7 @@ class EnginePool:
         self._folder = folder
         self._network = network
         self._log = log
-        self.canceled = canceled
+        self._canceled = canceled
         self._engines: dict[tuple[str, str], Engine] = {}
         self.listener: Callable[[str, str, dict[str, Any]], None] | None = None
         """Receives the engine's name and every event of every engine, before the caller of the request."""
@@ -141,7 +142,7 @@ class EnginePool:
         given = EngineOptions(
             log=self._log,
             folder=self._folder,
-            canceled=self.canceled,
+            canceled=self._canceled,
             network=self._network and name != ONNX,
         )
         with observing.engine_starting(name, again=known is not None):
@@ -149,12 +150,14 @@ class EnginePool:
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
-        started = ObservedEngine(name, fresh, self)
+        started = ObservedEngine(
+            name, fresh, partial(self._hear, name), canceled=self._canceled, limit=lambda: self.limit
+        )
         self._engines[name, role] = started
         return started
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        return self._source.prepare(model, shapes, out, log=self._log, canceled=self.canceled)
+        return self._source.prepare(model, shapes, out, log=self._log, canceled=self._canceled)
 
     def is_alive(self, name: str, *, role: str) -> bool:
         known = self._engines.get((name, role))
@@ -165,7 +168,7 @@ class EnginePool:
         if engine is not None:
             engine.close()
 
-    def hear(self, name: str, kind: str, data: dict[str, Any]) -> None:
+    def _hear(self, name: str, kind: str, data: dict[str, Any]) -> None:
         if self.listener is not None:
             self.listener(name, kind, data)
 
@@ -178,10 +181,21 @@ class EnginePool:
 class ObservedEngine:
     """An engine of a job: its events also go to a listener, and every request ends with the job and its limit."""
 
-    def __init__(self, name: str, engine: Engine, pool: EnginePool) -> None:
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        listener: OnEvent,
+        *,
+        canceled: Callable[[], bool] | None = None,
+        limit: Callable[[], TotalLimit] = TotalLimit,
+    ) -> None:
+        """``canceled`` is polled during requests that have no such function of their own."""
         self._name = name
         self._engine = engine
-        self._pool = pool
+        self._listener = listener
+        self._canceled = canceled
+        self._limit = limit
 
     @property
     def hello(self) -> dict[str, Any]:
@@ -207,19 +221,20 @@ class ObservedEngine:
         """As ``domain.ports.Engine.request``; also raises TimeLimit."""
 
         def hear(kind: str, data: dict[str, Any]) -> None:
-            self._pool.hear(self._name, kind, data)
+            self._listener(kind, data)
             if on_event is not None:
                 on_event(kind, data)
 
-        shortened = self._pool.limit.shortened(timeout)
-        canceled = canceled or self._pool.canceled
+        limit = self._limit()
+        shortened = limit.shortened(timeout)
+        canceled = canceled or self._canceled
         with observing.engine_asked(self._name, self.pid, method):
             try:
                 return self._engine.request(method, params, timeout=shortened, on_event=hear, canceled=canceled)
             except errors.EngineTimeout as error:
                 if shortened == timeout:
                     raise
-                raise self._pool.limit.error(f"{method!r} of the {self._name} engine was stopped") from error
+                raise limit.error(f"{method!r} of the {self._name} engine was stopped") from error
 
     def close(self) -> None:
         self._engine.close()

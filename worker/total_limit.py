@@ -29,8 +29,8 @@ _PUBLISH_SECONDS = 5.0
 _MARGIN = 1.5
 """Factor on the baseline's times: tuned builds differ from the untuned one."""
 _VARIANTS = 3
-_BENCHMARK_SHARE = 0.5
-"""Share of the tuning budget that the final benchmark may take, with its repetitions."""
+_LEAST_AROUND = 30.0
+_FINISHING = (Stage.COMPILE, Stage.VERIFY, Stage.BENCHMARK)
 _RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
 
@@ -46,6 +46,7 @@ class TotalLimit:
     _started: float = field(init=False)
     stage: Stage = field(init=False, default=Stage.IMPORT)
     """The current stage."""
+    _searched_at: float | None = field(init=False, default=None)
     _kept: float = field(init=False, default=0.0)
     _part: float = field(init=False, default=1.0)
 
@@ -70,12 +71,19 @@ class TotalLimit:
         return math.inf if self.seconds is None else max(0.0, self.seconds - self.spent)
 
     @property
+    def since_search(self) -> float:
+        """Seconds since the search ended, in this attempt."""
+        return 0.0 if self._searched_at is None else self.spent - self._searched_at
+
+    @property
     def is_reached(self) -> bool:
         return self.left == 0.0
 
     def enter(self, stage: Stage, results: StageResults) -> None:
         """Begin a stage. Raises TimeLimit if no time is left and no build was verified yet."""
         self.stage, self._part = stage, 1.0
+        if stage in _FINISHING and self._searched_at is None:
+            self._searched_at = self.spent
         baseline = results.find(BaselineResult)
         if baseline is not None:
             self._kept = _finish_seconds(stage, baseline)
@@ -124,9 +132,13 @@ class TotalLimit:
         return errors.TimeLimit(message, details=details)
 
 
-def benchmark_seconds(budget: Budget) -> float:
-    """Return the seconds of the final benchmark, with its repetitions, that a tuning budget is worth."""
-    return _BENCHMARK_SHARE * progress.tuning_seconds(budget)
+def around_seconds(budget: Budget) -> float:
+    """Return for how long the stages before the search may try alternatives, and again those after it repeat timings.
+
+    Both as long as the search, so that a job takes at most about three times its tuning budget; what cannot be left
+    out may take longer.
+    """
+    return max(_LEAST_AROUND, progress.tuning_seconds(budget))
 
 
 def running_seconds(states: Sequence[JobEvent], until: datetime) -> float:

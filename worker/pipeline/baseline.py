@@ -14,6 +14,7 @@ from domain.stage_results import BaselineResult
 from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
+from worker import total_limit
 from worker.engines import ONNX
 from worker.pipeline import builds, placing, recovery, references, verifying
 from worker.pipeline.context import INPUTS, JobContext
@@ -102,8 +103,11 @@ class _Builds:
 
     def make(self) -> list[str]:
         """Names of the engines whose builds are correct, the preferred one first."""
-        right = []
+        right: list[str] = []
         for name in self._engines:
+            if right and not self._has_time():
+                self.choice.append(f"{name} was not tried: the budget is too small for another engine.")
+                continue
             with self._context.limit.alternative(last=name == self._engines[-1]):
                 if self._make(name):
                     right.append(name)
@@ -116,6 +120,11 @@ class _Builds:
         if wrong and precision is not Precision.F32:
             raise precisions.not_met({precision: (wrong, precisions.gate_of(self._context.request, precision))})
         raise benchmark.nothing_right({f"untuned {name}": found for name, found in self.verifications.items()})
+
+    def _has_time(self) -> bool:
+        """Whether a build that takes as long as the longest so far ends in time, before the search."""
+        longest = self.build_seconds + self.verify_seconds
+        return self._context.limit.spent + longest <= total_limit.around_seconds(self._context.request.budget)
 
     def _make(self, name: str) -> bool:
         context = self._context

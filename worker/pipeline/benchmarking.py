@@ -69,11 +69,12 @@ def _without_crashing(
 
 
 def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Variant, Timing], Conditions | None]:
-    """Repeat while the machine is noisy, for as long as the budget is worth it and the job may run.
+    """Repeat while the machine is noisy, for as long as the budget and the job's limit allow.
 
     The conditions of remote devices are unknown.
     """
-    worth = min(total_limit.benchmark_seconds(context.request.budget), context.limit.unspent)
+    around = total_limit.around_seconds(context.request.budget)
+    allowed = max(0.0, min(around - context.limit.since_search, context.limit.unspent))
 
     def started() -> list[Timed[Variant]]:
         return [_timed(context, variant) for variant in variants]
@@ -86,7 +87,7 @@ def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Varian
     def measure(watch: Watch | None) -> dict[Variant, Timing]:
         return timing.interleave(
             started(),
-            seconds=min(context.settings.benchmark_seconds, worth),
+            seconds=min(context.settings.benchmark_seconds, allowed),
             between=watch.look if watch else None,
             restart=restarted if watch else None,
             canceled=context.canceled,
@@ -94,7 +95,7 @@ def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Varian
 
     if context.request.runner is not RunnerKind.LOCAL:
         return measure(None), None
-    return conditions.until_quiet(measure, context.device, seconds=worth)
+    return conditions.until_quiet(measure, context.device, seconds=allowed)
 
 
 def _timed(context: JobContext, variant: Variant) -> Timed[Variant]:

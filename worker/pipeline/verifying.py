@@ -195,8 +195,8 @@ def _race(context: JobContext, right: Mapping[str, _VerifiedBuild]) -> tuple[dic
         timed = _timed(context, [right[name].build for name in names])
         try:
             with context.exclusive_device():
-                worth = total_limit.benchmark_seconds(context.request.budget)
-                seconds = min(context.settings.benchmark_seconds, worth) * _TIME_SHARE
+                around = total_limit.around_seconds(context.request.budget)
+                seconds = min(context.settings.benchmark_seconds, around) * _TIME_SHARE
                 times = timing.interleave(
                     timed, rounds=_ROUNDS, samples=_SAMPLES, seconds=seconds, canceled=context.canceled
                 )

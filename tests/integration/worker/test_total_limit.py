@@ -10,9 +10,10 @@ import pytest
 
 from domain.artifacts import Variant
 from domain.jobs import JobState, Precision, Stage, Tuner
-from domain.stage_results import PlanResult, TuneResult
+from domain.stage_results import BaselineResult, PlanResult, TuneResult
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, RELAX
+from tuner.results import conditions
 from worker import total_limit
 
 Takes = Callable[[str, dict[str, Any]], float]
@@ -175,3 +176,34 @@ def test_every_request_of_a_job_can_be_canceled_and_has_a_limit(bench: Bench, pr
     job_id = bench.run(tuner=Tuner.AUTO, precision=precision)
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
     assert bench.script.unattended == []
+
+
+@pytest.mark.parametrize(("seconds", "engines"), [(30.0, {"relay"}), (600.0, {"relay", "relax"})])
+def test_another_engine_is_tried_if_the_budget_is_worth_it(
+    bench: Bench, clock: SimpleNamespace, seconds: float, engines: set[str]
+) -> None:
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.takes = takes(16.0, "compile")
+    job_id = bench.run(trials=None, seconds=seconds, tuner=Tuner.AUTO)
+    assert set(bench.result(job_id, BaselineResult).engines) == engines
+    sentence = "relax was not tried: the budget is too small for another engine."
+    assert (sentence in bench.report(job_id).choice) == (len(engines) == 1)
+
+
+@pytest.mark.parametrize(("seconds", "allowed"), [(30.0, 10.0), (600.0, 560.0)])
+def test_timings_are_repeated_as_long_as_the_search(
+    bench: Bench, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, seconds: float, allowed: float
+) -> None:
+    given: list[float] = []
+    until_quiet = conditions.until_quiet
+
+    def repeated(*arguments: Any, seconds: float) -> Any:
+        given.append(seconds)
+        return until_quiet(*arguments, seconds=seconds)
+
+    monkeypatch.setattr(conditions, "until_quiet", repeated)
+    bench.script.takes = takes(20.0, "compile")
+    job_id = bench.run(trials=None, seconds=seconds)
+    assert given == [pytest.approx(allowed)]
+    report = bench.report(job_id)
+    assert {len(found.seeds) for found in report.verifications.values()} == {3}, "verification is never shortened"

@@ -106,3 +106,27 @@ def test_without_a_limit_nothing_is_cut() -> None:
     made.enter(Stage.IMPORT, StageResults())
     assert (made.left, made.left_to_search, made.shortened(7.0), made.cut_seconds(None)) == (None, None, 7.0, None)
     assert made.cut(Budget(seconds=30)) == Budget(seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [
+        (Budget(seconds=30), 30.0),
+        (Budget(seconds=5), 30.0),
+        (Budget(trials=64), 64.0),
+        (Budget(seconds=600, trials=2000), 600.0),
+    ],
+)
+def test_the_stages_around_the_search_may_take_as_long_as_the_search(budget: Budget, seconds: float) -> None:
+    assert total_limit.around_seconds(budget) == seconds
+
+
+def test_the_time_after_the_search_counts_from_its_end() -> None:
+    made, now = limit(None)
+    made.enter(Stage.TUNE, measured())
+    now[0] += 30.0
+    assert made.since_search == 0.0
+    for stage in (Stage.COMPILE, Stage.VERIFY, Stage.BENCHMARK):
+        made.enter(stage, measured())
+        now[0] += 10.0
+    assert made.since_search == 30.0

@@ -32,7 +32,7 @@ from tuner.host import catalogue, devicelock, environments
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
 from tuner.search import racing
-from worker import clock
+from worker import clock, total_limit
 from worker.engines import InstalledEngines
 from worker.pipeline import builds
 from worker.pipeline.context import JobContext
@@ -240,6 +240,7 @@ def test_two_workers_run_a_race_of_three_tuners(pair: Pair, turns: list[str], mo
     monkeypatch.setattr(racing, "has_rivals", lambda _budget: True)
     monkeypatch.setattr(racing, "entrants", lambda _budget: 3)
     monkeypatch.setattr(racing, "impression", lambda _budget: 20 / trials)
+    monkeypatch.setattr(total_limit, "around_seconds", lambda _budget: 600.0)
     job = pair.run(convolutions((3, 10, 14), size=20), tuner="auto", trials=trials)
     stored = check(pair, job, trials)
     by_tuner = Counter(record.tuner for record in stored)

@@ -323,7 +323,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
         "one score kept twice": _of("scores", lambda a, _: np.maximum(a, np.roll(a * (a == a.max()), 1, axis=-1))),
         "offsets off by 1e-3": _of("offsets", lambda array, _: array * np.float32(1.001)),
     },
-    "variance": {"one row's mean of another": _of("y", _set(3, lambda array, _: array[4] * 1.3))},
+    "variance": {"one row's mean of another": _of("y", _set(3, lambda array, _: array[3] + 2.0))},
     "difference": {
         "one column stale": _of("y", _stale(np.s_[:, 7])),
         "both rows swapped": _of("y", _swapped(0, 2, 9)),
@@ -540,7 +540,15 @@ def _gemm(own: Any, node: Any, a: Any, b: Any, c: Any = 0.0) -> Any:
     return _matmul(own, node, a, b) + c
 
 
-_OWN = {"Conv": _conv, "MatMul": _matmul, "Gemm": _gemm}
+def _mean(own: Any, node: Any, x: Any) -> Any:
+    given = {each.name: list(each.ints) or each.i for each in node.attribute}
+    [axis] = given["axes"]
+    moved = np.moveaxis(x, axis, 0)
+    total = (own or _in_order)(((row, np.float32(1)) for row in moved), moved.shape[1:]) / np.float32(len(moved))
+    return np.expand_dims(total, axis) if given.get("keepdims", 1) else total
+
+
+_OWN = {"Conv": _conv, "MatMul": _matmul, "Gemm": _gemm, "ReduceMean": _mean}
 
 
 def _winograd(padded: Any, weights: Any) -> Any:

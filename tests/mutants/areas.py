@@ -58,11 +58,16 @@ AREAS = {
         ),
     ),
     "verification": Area(
-        modules=("tuner/results/verification.py", "tuner/engines/onnx/comparing.py"),
+        modules=(
+            "tuner/results/verification.py",
+            "tuner/engines/onnx/comparing.py",
+            "tuner/engines/onnx/rounding.py",
+        ),
         tests=(
             "unit/tuner/test_verification.py",
             "integration/worker/test_precisions.py",
             "contract/tuner/engines/onnx/test_arrays.py",
+            "contract/tuner/engines/onnx/test_rounding.py",
             "contract/tuner/engines/test_host_side.py",
         ),
     ),

@@ -169,6 +169,19 @@ def quantized_convolution() -> bytes:
     return model(nodes, inputs={"x": (1, 4, 16, 16)}, outputs={"y": (1, 8, 14, 14)}, tensors=tensors)
 
 
+def dynamically_quantized() -> bytes:
+    """A dense layer of bytes, whose input is quantized by its own range: ``x`` [4, 16] to ``y`` [4, 8]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        _node("MatMulInteger", ["q", "w", "zero"], ["sum"]),
+        _node("Cast", ["sum"], ["real"], to=_FLOAT),
+        _node("Mul", ["real", "scale"], ["y"]),
+    ]
+    tensors = [_tensor("w", (16, 8), _INT8, weights.randbytes(16 * 8))]
+    return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 8)}, tensors=tensors)
+
+
 def pooled_column() -> bytes:
     """A convolution over an image of one column, then its largest: ``x`` [1, 4, 8, 1] to ``y`` [1, 4, 1]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

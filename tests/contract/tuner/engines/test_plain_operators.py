@@ -15,7 +15,10 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("make", [models.lstm, models.quantized_convolution], ids=lambda make: make.__name__)
+MODELS = (models.lstm, models.quantized_convolution, models.dynamically_quantized)
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_both_engines_compute_what_onnx_runtime_does(
     make: Callable[[], bytes], twin: Twin, reference: EngineSession, tmp_path: Path
 ) -> None:

@@ -164,21 +164,23 @@ class Quantized:
 
     def _by_range(self, node: onnx.NodeProto) -> bool:
         y, scale, zero = node.output
-        moved, scale, base = self.dynamic(node.input[0], scale)
+        moved, own, base = self.dynamic(node.input[0])
         self._e.cast(self._e.emit("Add", [moved, base]), TensorProto.UINT8, y)
-        self._e.cast(base, TensorProto.UINT8, zero)
+        self._e.reshape(own, (), scale)
+        self._e.cast(self._e.reshape(base, ()), TensorProto.UINT8, zero)
         return True
 
-    def dynamic(self, name: str, scale: str | None = None) -> tuple[str, str, str]:
+    def dynamic(self, name: str) -> tuple[str, str, str]:
         """Emit the quantization of a float32 value by its own range.
 
-        Returns the integers less their zero point, the scale (named ``scale``) and the zero point, all float32.
+        Returns the integers less their zero point, the scale and the zero point, all float32. The latter two have as
+        many dimensions as the value, of size one: Relax crashes on the maximum of two scalars.
         """
-        e, nothing = self._e, self._e.constant(0)
-        least = e.emit("Min", [e.emit("ReduceMin", [name], keepdims=0), nothing])
-        most = e.emit("Max", [e.emit("ReduceMax", [name], keepdims=0), nothing])
-        wanted = e.emit("Div", [e.emit("Sub", [most, least]), e.constant(255)])
-        scale = e.emit("Where", [e.emit("Equal", [wanted, nothing]), e.constant(1), wanted], scale)
+        e, nothing = self._e, self._e.constant([0])
+        least = e.emit("Min", [e.emit("ReduceMin", [name], keepdims=1), nothing])
+        most = e.emit("Max", [e.emit("ReduceMax", [name], keepdims=1), nothing])
+        wanted = e.emit("Div", [e.emit("Sub", [most, least]), e.constant([255])])
+        scale = e.emit("Where", [e.emit("Equal", [wanted, nothing]), e.constant([1]), wanted])
         base = e.emit("Round", [self._bounded(e.emit("Div", [e.emit("Neg", [least]), scale]))])
         shifted = e.emit("Add", [e.emit("Round", [e.emit("Div", [name, scale])]), base])
         return e.emit("Sub", [self._bounded(shifted), base]), scale, base

@@ -164,6 +164,8 @@ def _needs(manifest: Manifest) -> str:
 _FILES = {
     "libmodel.so": "the model as a library that needs libc alone",
     "tunesmith.h": "the C interface of such libraries, with an example",
+    "model.onnx": "one node, which computes the whole model",
+    "libtunesmith_ort.so": "runs that node in ONNX Runtime 1.17 or later, with the `libmodel.so` beside it",
     "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
     "mod.tar": "object files, for `tvm.runtime.load_module`, which links them, or a linker of your own",
     "mod.a": "a static library whose functions register themselves: link it whole (`-Wl,--whole-archive`) with TVM's "
@@ -226,6 +228,19 @@ def _without_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
 
 The first argument may also be the bundle, whose digests are then checked. C programs include `tunesmith.h`. The library
 is native code: run it if you trust whoever made it.
+
+{_in_onnx_runtime(binaries)}"""
+
+
+def _in_onnx_runtime(binaries: Iterable[str]) -> str:
+    if "libtunesmith_ort.so" not in binaries:
+        return ""
+    return """\
+In ONNX Runtime, in any of its languages:
+
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library("libtunesmith_ort.so")
+    session = onnxruntime.InferenceSession("model.onnx", options)
 
 """
 

@@ -237,7 +237,8 @@ class ScriptedEngine:
         return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
 
     def _compile(self, params: dict[str, Any]) -> dict[str, Any]:
-        extra = {"object": ["mod.tar"], "system-lib": ["mod.a"]}.get(params["format"], [])
+        added = {"object": ["mod.tar"], "system-lib": ["mod.a"], "onnx": ["model.onnx", "libtunesmith_ort.so"]}
+        extra = added.get(params["format"], [])
         weights = [] if self._hello["engine"] == "relax" else ["mod.params"]
         files = ["mod.so", "mod.json", *weights, *extra]
         for name in files:

@@ -55,7 +55,7 @@ REPORT = Report(
     ),
     failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
 )  # fmt: skip
-SHARED = bundle.FILES - {"mod.tar", "mod.a"}
+SHARED = bundle.FILES.difference(*bundle.ADDED.values())
 """What a bundle of one shared library for the graph executor holds."""
 RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
 
@@ -285,6 +285,16 @@ def test_a_bundle_says_what_it_needs_tvm_for(tar: Path, compiled: Path, tmp_path
     readme = readme_of(tmp_path / "out")
     assert "This bundle needs TVM for functions of TVM's runtime: tvm.contrib.sort.topk." in readme
     assert "InferenceSession" not in readme
+
+
+def test_a_bundle_for_onnx_runtime_says_how_to_use_it(compiled: Path, tmp_path: Path) -> None:
+    for name in (*bundle.STANDALONE, "model.onnx", "libtunesmith_ort.so"):
+        (compiled / name).write_bytes(b"compiled")
+    facts = dataclasses.replace(MANIFEST, format="onnx")
+    written = bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+    assert {"model.onnx", "libtunesmith_ort.so"} <= written.files.keys()
+    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out") == written
+    assert 'options.register_custom_ops_library("libtunesmith_ort.so")' in readme_of(tmp_path / "out")
 
 
 def readme_of(folder: Path) -> str:

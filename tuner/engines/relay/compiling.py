@@ -68,7 +68,7 @@ def compile_model(
 
     with compiling.exported(compiled.get_lib()) as objects:
         written = compiling.write_libraries(objects, folder, form, programs)
-        library = libraries.write(plan, objects, facts, folder, programs)
+        library = libraries.write(plan, objects, facts, folder, programs, form)
     return [*written, GRAPH, PARAMS, *library]
 
 

@@ -41,8 +41,9 @@ class Release:
 Built = TypeVar("Built")
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
-ADDED = {"shared": None, "object": OBJECTS, "system-lib": ARCHIVE}
-"""File that each output format adds to the shared library."""
+ONNX = "onnx"
+ADDED = {"shared": None, ONNX: None, "object": OBJECTS, "system-lib": ARCHIVE}
+"""File of TVM that each output format adds to the shared library."""
 _VERIFIER_BUG = "#dbg_declare"
 _MACHINE_OF = {"amd64": "x86_64", "arm64": "aarch64", "i386": "x86", "i486": "x86", "i586": "x86", "i686": "x86"}
 
@@ -158,7 +159,7 @@ def needs_assertions(form: str) -> bool:
 
     Executors and ``libmodel.so`` fix all shapes beforehand; programs that link object files may call functions at will.
     """
-    return form != "shared"
+    return ADDED[form] is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import compiling
 from tuner.engines.runtime.compiling import Objects, Tools
-from tuner.engines.runtime.library import linking
+from tuner.engines.runtime.library import linking, operators
 from tuner.engines.runtime.library.plan import NotStandalone, Plan
 from tuner.engines.runtime.library.source import Facts
 
@@ -14,12 +16,30 @@ NEEDS_TVM = "needs-tvm.txt"
 """Says what a model needs TVM for, so that there is no library."""
 
 
-def write(plan: Callable[[], Plan], objects: Objects, facts: Facts, folder: Path, programs: Tools) -> list[str]:
-    """Link the library of the model that ``plan`` reads, or write ``NEEDS_TVM``; return the names of the files."""
-    for name in (linking.LIBRARY, linking.HEADER, NEEDS_TVM):
+def write(
+    plan: Callable[[], Plan], objects: Objects, facts: Facts, folder: Path, programs: Tools, form: str
+) -> list[str]:
+    """Link the library of the model that ``plan`` reads, or write ``NEEDS_TVM``; return the names of the files.
+
+    Raises EngineFailure ``compile_failed`` for a format that is made from the library, if there is none.
+    """
+    for name in (linking.LIBRARY, linking.HEADER, operators.MODEL, operators.OPERATOR, NEEDS_TVM):
         (folder / name).unlink(missing_ok=True)
     try:
-        return linking.link(plan(), [Path(path) for path in objects.paths], facts, folder, programs.c_compiler)
+        return _write(plan(), objects, facts, folder, programs, form)
     except NotStandalone as need:
+        if form == compiling.ONNX:
+            raise EngineFailure(
+                "compile_failed",
+                f"the model cannot become an operator of ONNX Runtime, because it needs TVM for {need}",
+                hint="Use the bundle format shared.",
+            ) from need
         (folder / NEEDS_TVM).write_text(f"{need}\n")
         return [NEEDS_TVM]
+
+
+def _write(plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: Tools, form: str) -> list[str]:
+    if programs.c_compiler is None:
+        raise NotStandalone("linking: no C compiler for the target was found")
+    written = linking.link(plan, [Path(path) for path in objects.paths], facts, folder, programs.c_compiler)
+    return written + (operators.write(plan, facts, folder, programs.c_compiler) if form == compiling.ONNX else [])

@@ -43,15 +43,13 @@ _WRAPPED = ("expf", "exp2f", "logf", "log2f", "powf", "exp", "exp2", "log", "log
 _RUNTIME_FUNCTION = re.compile(rb"(?<![\w.])(?:tvm|vm|relax|relay|topi)\.[a-z][\w.]{2,80}(?=\0)")
 
 
-def link(plan: Plan, objects: Sequence[Path], facts: source.Facts, folder: Path, compiler: str | None) -> list[str]:
+def link(plan: Plan, objects: Sequence[Path], facts: source.Facts, folder: Path, compiler: str) -> list[str]:
     """Write ``libmodel.so`` and ``tunesmith.h`` into ``folder`` and return their names.
 
     ``objects`` are the kernels' object files, ``compiler`` is a C compiler for their target. Raises NotStandalone for
     what needs TVM's runtime or does not link.
     """
     _refuse_runtime_calls(objects)
-    if compiler is None:
-        raise NotStandalone("linking: no C compiler for the target was found")
     packed = source.weights(plan.constants)
     if len(packed.content) > MAX_WEIGHT_BYTES:
         raise NotStandalone(f"{len(packed.content) // 1000**2} MB of weights, more than {MAX_WEIGHT_BYTES // 1000**2}")
@@ -88,7 +86,7 @@ def _refuse_runtime_calls(objects: Sequence[Path]) -> None:
         raise NotStandalone(f"functions of TVM's runtime: {', '.join(names)}")
 
 
-def _threads_library(compiler: str) -> str:
+def threads_library(compiler: str) -> str:
     """Return the option for the library of threads, which only old versions of glibc keep apart from libc.
 
     Its linker name may stand for an empty archive, with which the result would not load on those.
@@ -108,7 +106,7 @@ def _compile(compiler: str, objects: list[str], work: Path) -> None:
         # Threads of the library may end after dlclose.
         *(f"-Wl,--wrap={name}" for name in _WRAPPED),
         *("-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--build-id=none", "-s"),
-        *("-lm", "-Wl,--no-as-needed", _threads_library(compiler)),
+        *("-lm", "-Wl,--no-as-needed", threads_library(compiler)),
     ]
     try:
         subprocess.run(command, cwd=work, check=True, capture_output=True, text=True)

@@ -1,0 +1,99 @@
+"""Bundles of the format ``onnx`` in real releases of ONNX Runtime."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import models
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import Twin, home
+from tuner.host import catalogue, environments
+from tuner.host.catalogue import EngineSpec
+from tuner.host.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+RUN = """
+import sys, threading
+import numpy as np
+import onnxruntime
+folder, inputs, outputs = sys.argv[1:]
+def session():
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(f"{folder}/libtunesmith_ort.so")
+    return onnxruntime.InferenceSession(f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"])
+one, other = session(), session()
+feeds = dict(np.load(inputs))
+names = [output.name for output in one.get_outputs()]
+found = one.run(names, feeds)
+np.savez(outputs, **dict(zip(names, found)))
+def again():
+    for session in (one, other) * 50:
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(session.run(names, feeds), found))
+threads = [threading.Thread(target=again) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(onnxruntime.__version__, len(threads), one.get_inputs()[0].shape)
+"""
+LOAD = """
+import sys
+import onnxruntime
+try:
+    onnxruntime.SessionOptions().register_custom_ops_library(sys.argv[1])
+except Exception as error:
+    print(error)
+"""
+OTHER_RELEASES = {"1.17": "1.17.3", "1.22": "1.22.1"}
+
+
+@pytest.fixture(scope="module")
+def built(relay_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("operator")
+    params = {**relay_twin.place, "records": None, "out_dir": str(folder), "model_digest": "cd" * 32, "format": "onnx"}
+    answer = relay_twin.session.request("compile", params, timeout=200)
+    assert {"libmodel.so", "model.onnx", "libtunesmith_ort.so"} <= set(answer["files"])
+    return folder
+
+
+@pytest.mark.parametrize("release", ["engine", *OTHER_RELEASES])
+def test_releases_of_onnx_runtime_compute_what_the_library_does(
+    release: str, relay_twin: Twin, built: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    spec = catalogue.get("onnx")
+    if release in OTHER_RELEASES:
+        requirements = catalogue.ROOT / "requirements" / f"onnxruntime-{release}.txt"
+        spec = EngineSpec(name=f"onnxruntime-{release}", module="onnxruntime", requirements=requirements)
+        environments.install(spec, home())
+    command = [environments.interpreter(spec, home()), "-c", RUN, built, inputs[0], tmp_path / "actual.npz"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.startswith(OTHER_RELEASES.get(release, "1."))
+    assert done.stdout.endswith(" 4 [1, 3, 16, 16]\n")
+    asking.run(relay_twin.session, built, inputs[0], tmp_path / "expected.npz")
+    asking.inside("onnx", EQUAL, tmp_path / "actual.npz", tmp_path / "expected.npz")
+
+
+EQUAL = """
+import sys
+import numpy as np
+one, other = map(np.load, sys.argv[1:])
+assert one.files == other.files
+assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+"""
+
+
+def test_an_operator_without_its_library_says_so(built: Path, tmp_path: Path) -> None:
+    alone = shutil.copy(built / "libtunesmith_ort.so", tmp_path)
+    assert f"cannot load {tmp_path}/libmodel.so: " in asking.inside("onnx", LOAD, alone)
+
+
+def test_what_needs_tvm_becomes_no_operator(relay_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, _ = asking.prepare(reference, models.top_values(), tmp_path)
+    params = {**relay_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
+    refused = asking.refusal(relay_twin.session, "compile", {**params, "format": "onnx"})
+    assert refused.engine_code == "compile_failed"
+    assert refused.message.endswith("because it needs TVM for functions of TVM's runtime: tvm.contrib.sort.topk")

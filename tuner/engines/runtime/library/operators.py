@@ -1,0 +1,59 @@
+"""A library as an operator of ONNX Runtime: ``model.onnx`` with one node, and ``libtunesmith_ort.so`` that runs it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.engines.runtime.library import linking
+from tuner.engines.runtime.library.plan import NotStandalone, Plan, Tensor
+from tuner.engines.runtime.library.source import Facts
+
+MODEL, OPERATOR = "model.onnx", "libtunesmith_ort.so"
+_SOURCE = Path(__file__).parent / "onnxruntime" / "operator.c"
+_DOMAIN = "ai.tunesmith"
+_IR_VERSION, _OPSET = 8, 17
+"""Of ONNX 1.13: ONNX Runtime 1.17, the oldest release with the functions that the operator uses, reads both."""
+_TYPES = {"float32": "FLOAT", "float64": "DOUBLE"}
+
+
+def write(plan: Plan, facts: Facts, folder: Path, compiler: str) -> list[str]:
+    """Write both files beside a linked ``libmodel.so`` and return their names. Raises NotStandalone."""
+    (folder / MODEL).write_bytes(_model(plan, facts))
+    command = [
+        *(compiler, "-shared", "-o", str(folder / OPERATOR), "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden"),
+        *("-I", str(linking.DRIVER), str(_SOURCE), "-Wl,-z,defs", "-Wl,--build-id=none", "-s", "-ldl"),
+        *("-Wl,--no-as-needed", linking.threads_library(compiler)),
+    ]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        raise NotStandalone(f"linking: {error.stderr[-300:]}") from error
+    return [MODEL, OPERATOR]
+
+
+def _model(plan: Plan, facts: Facts) -> bytes:
+    # Takes a second to import, and few jobs need it.
+    from onnx import helper
+
+    # As operator.c names it.
+    operator = f"Model_{facts.model[:16]}"
+    node = helper.make_node(operator, plan.input_names, plan.output_names, domain=_DOMAIN, name="model")
+    graph = helper.make_graph(
+        [node], "model", _values(plan, plan.input_names, plan.inputs), _values(plan, plan.output_names, plan.outputs)
+    )
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_DOMAIN, 1)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="tunesmith")
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+def _values(plan: Plan, names: Sequence[str], numbers: Sequence[int]) -> list[Any]:
+    from onnx import TensorProto, helper
+
+    def value(name: str, tensor: Tensor) -> Any:
+        kind = _TYPES.get(tensor.dtype, tensor.dtype.upper())
+        return helper.make_tensor_value_info(name, TensorProto.DataType.Value(kind), tensor.shape)
+
+    return [value(name, plan.tensors[number]) for name, number in zip(names, numbers, strict=True)]

@@ -86,14 +86,15 @@ def _refuse_runtime_calls(objects: Sequence[Path]) -> None:
         raise NotStandalone(f"functions of TVM's runtime: {', '.join(names)}")
 
 
-def threads_library(compiler: str) -> str:
-    """Return the option for the library of threads, which only old versions of glibc keep apart from libc.
+def separate_library(compiler: str, name: str) -> str:
+    """Return the option for ``libNAME``, a part of libc that only old versions of glibc keep apart.
 
     Its linker name may stand for an empty archive, with which the result would not load on those.
     """
-    name = "libpthread.so.0"
-    found = subprocess.run([compiler, f"-print-file-name={name}"], check=False, capture_output=True, text=True).stdout
-    return f"-l:{name}" if found.strip() != name else "-lpthread"
+    soname = {"pthread": "libpthread.so.0", "dl": "libdl.so.2"}[name]
+    asked = [compiler, f"-print-file-name={soname}"]
+    found = subprocess.run(asked, check=False, capture_output=True, text=True).stdout
+    return f"-l:{soname}" if found.strip() != soname else f"-l{name}"
 
 
 def _compile(compiler: str, objects: list[str], work: Path) -> None:
@@ -106,7 +107,7 @@ def _compile(compiler: str, objects: list[str], work: Path) -> None:
         # Threads of the library may end after dlclose.
         *(f"-Wl,--wrap={name}" for name in _WRAPPED),
         *("-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--build-id=none", "-s"),
-        *("-lm", "-Wl,--no-as-needed", threads_library(compiler)),
+        *("-lm", "-Wl,--no-as-needed", separate_library(compiler, "pthread")),
     ]
     try:
         subprocess.run(command, cwd=work, check=True, capture_output=True, text=True)

@@ -24,8 +24,8 @@ def write(plan: Plan, facts: Facts, folder: Path, compiler: str) -> list[str]:
     (folder / MODEL).write_bytes(_model(plan, facts))
     command = [
         *(compiler, "-shared", "-o", str(folder / OPERATOR), "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden"),
-        *("-I", str(linking.DRIVER), str(_SOURCE), "-Wl,-z,defs", "-Wl,--build-id=none", "-s", "-ldl"),
-        *("-Wl,--no-as-needed", linking.threads_library(compiler)),
+        *("-I", str(linking.DRIVER), str(_SOURCE), "-Wl,-z,defs", "-Wl,--build-id=none", "-s"),
+        *("-Wl,--no-as-needed", *(linking.separate_library(compiler, name) for name in ("dl", "pthread"))),
     ]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)

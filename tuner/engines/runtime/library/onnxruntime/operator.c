@@ -10,7 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compat.h"
 #include "tunesmith.h"
+
+OLD_VERSION(dlopen, dlopen);
+OLD_VERSION(dlsym, dlsym);
+OLD_VERSION(dlerror, dlerror);
+OLD_VERSION(dladdr, dladdr);
+OLD_VERSION(pthread_once, pthread_once);
 
 enum { ORT_VERSION = 17, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, MOST_THREADS = 1024, NAME_SIZE = 32, PATH_SIZE = 4096 };
 

@@ -93,6 +93,7 @@ class BundleFormat(StrEnum):
     """What a bundle contains in addition to, or instead of, a shared library."""
 
     SHARED = "shared"  # mod.so
+    WHEEL = "wheel"  # a Python package
     ONNX = "onnx"  # an operator of ONNX Runtime and a model of one node
     OBJECT = "object"  # mod.tar: object files for linking
     SYSTEM_LIB = "system-lib"  # a static library with self-registering functions, for systems without dlopen

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args, get_type_hints
 TUNERS = ("auto", "autotvm", "ansor", "metaschedule")
 RUNNERS = ("local", "rpc", "none")
 PRECISIONS = ("f32", "bf16", "fp16", "int8", "auto")
-BUNDLE_FORMATS = ("shared", "onnx", "object", "system-lib")
+BUNDLE_FORMATS = ("shared", "wheel", "onnx", "object", "system-lib")
 SEARCHES = ("xgb", "ga", "random", "gridsearch")
 LOSSES = ("rank-binary", "rank", "reg")
 FEATURES = ("knob", "itervar", "curve")
@@ -409,7 +409,7 @@ class JobDraft:
         choices=BUNDLE_FORMATS,
         description="Contents of the bundle besides mod.so: object files, or a static library for systems without "
         "dlopen.",
-        cli=Cli(BUILD, "Contents of the bundle: shared, onnx, object or system-lib.  [default: shared]"),
+        cli=Cli(BUILD, "Contents of the bundle: shared, wheel, onnx, object or system-lib.  [default: shared]"),
         form=Form(BOOKKEEPING, "Bundle", words=("shared library", "object files", "static system library")),
     )
     budget: BudgetDraft | None = _option(

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from domain import errors
 from domain.artifacts import Report, Variant
-from tuner.results import bundle_texts
+from tuner.results import bundle_texts, wheels
 from tuner.results.manifest import FORMAT_VERSION, Manifest
 from tunesmith import archives
 
@@ -29,7 +29,7 @@ __all__ = ["FILES", "Manifest", "evidence", "needed", "open_bundle", "read_manif
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
 """Files that each executor loads."""
-ADDED = {"shared": (), "onnx": ("model.onnx", "libtunesmith_ort.so"), "object": (OBJECTS,), "system-lib": (ARCHIVE,)}
+ADDED = {"shared": (), "wheel": (), "onnx": ("model.onnx", "libtunesmith_ort.so"), "object": (OBJECTS,), "system-lib": (ARCHIVE,)}
 """Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
 STANDALONE = ("libmodel.so", "tunesmith.h")
 """The model as a library that needs no TVM, and its interface; only of builds that can do without."""
@@ -42,7 +42,7 @@ README = "README.md"
 EXAMPLE = "example.py"
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
 FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE)
-"""All files that a bundle may contain."""
+"""All files that a bundle may contain, except a wheel."""
 
 MAX_BYTES = 8 * 1024**3
 _MAX_MANIFEST_BYTES = 4 * 1024**2
@@ -66,6 +66,8 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
     """
     binaries = needed(manifest) - TEXTS
     binaries |= {name for name in (LIBRARY, *STANDALONE) if (compiled / name).exists()}
+    if manifest.format == "wheel":
+        binaries |= {wheels.write(compiled, manifest)}
     if (compiled / NEEDS_TVM).exists():
         manifest = dataclasses.replace(manifest, needs_tvm=(compiled / NEEDS_TVM).read_text().strip())
     texts = {
@@ -152,7 +154,7 @@ def _unpack(file: BinaryIO, into: Path) -> set[str]:
     seen: set[str] = set()
     for member in archives.members(file):
         name = member.name
-        if member.is_folder or name not in FILES or PurePosixPath(name).name != name:
+        if member.is_folder or not (name in FILES or wheels.NAME.fullmatch(name)) or PurePosixPath(name).name != name:
             raise errors.InvalidBundle(f"the bundle contains the unexpected file {name[:80]!r}")
         if name in seen:
             raise errors.InvalidBundle(f"the bundle contains {name} twice")

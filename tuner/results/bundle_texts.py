@@ -229,7 +229,24 @@ def _without_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
 The first argument may also be the bundle, whose digests are then checked. C programs include `tunesmith.h`. The library
 is native code: run it if you trust whoever made it.
 
-{_in_onnx_runtime(binaries)}"""
+{_as_package(binaries)}{_in_onnx_runtime(binaries)}"""
+
+
+def _as_package(binaries: Iterable[str]) -> str:
+    wheel = next((name for name in binaries if name.endswith(".whl")), None)
+    if wheel is None:
+        return ""
+    package = wheel.partition("-")[0]
+    return f"""\
+As a package that needs numpy alone:
+
+    pip install {wheel}
+
+    import {package}
+
+    outputs = {package}.run(inputs)
+
+"""
 
 
 def _in_onnx_runtime(binaries: Iterable[str]) -> str:
@@ -313,7 +330,7 @@ def _plain(manifest: Manifest) -> str:
 def _listed(manifest: Manifest, binaries: Iterable[str]) -> str:
     lines = []
     for name in sorted(binaries):
-        purpose = _FILES[name]
+        purpose = _FILES.get(name, "the model as a Python package")
         lines.append(f"* `{name}`: {purpose[manifest.executor] if isinstance(purpose, dict) else purpose}")
     return "\n".join(lines)
 

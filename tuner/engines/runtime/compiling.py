@@ -42,7 +42,9 @@ Built = TypeVar("Built")
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 ONNX = "onnx"
-ADDED = {"shared": None, ONNX: None, "object": OBJECTS, "system-lib": ARCHIVE}
+WITHOUT_TVM = ("wheel", ONNX)
+"""Output formats that are made from ``libmodel.so``."""
+ADDED = {"shared": None, **dict.fromkeys(WITHOUT_TVM), "object": OBJECTS, "system-lib": ARCHIVE}
 """File of TVM that each output format adds to the shared library."""
 _VERIFIER_BUG = "#dbg_declare"
 _MACHINE_OF = {"amd64": "x86_64", "arm64": "aarch64", "i386": "x86", "i486": "x86", "i586": "x86", "i686": "x86"}

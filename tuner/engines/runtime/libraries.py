@@ -28,12 +28,9 @@ def write(
     try:
         return _write(plan(), objects, facts, folder, programs, form)
     except NotStandalone as need:
-        if form == compiling.ONNX:
-            raise EngineFailure(
-                "compile_failed",
-                f"the model cannot become an operator of ONNX Runtime, because it needs TVM for {need}",
-                hint="Use the bundle format shared.",
-            ) from need
+        if form in compiling.WITHOUT_TVM:
+            message = f"a bundle of the format {form} cannot be made: the model needs TVM for {need}"
+            raise EngineFailure("compile_failed", message, hint="Use the bundle format shared.") from need
         (folder / NEEDS_TVM).write_text(f"{need}\n")
         return [NEEDS_TVM]
 

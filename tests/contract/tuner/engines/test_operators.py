@@ -96,4 +96,4 @@ def test_what_needs_tvm_becomes_no_operator(relay_twin: Twin, reference: EngineS
     params = {**relay_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
     refused = asking.refusal(relay_twin.session, "compile", {**params, "format": "onnx"})
     assert refused.engine_code == "compile_failed"
-    assert refused.message.endswith("because it needs TVM for functions of TVM's runtime: tvm.contrib.sort.topk")
+    assert refused.message.endswith("the model needs TVM for functions of TVM's runtime: tvm.contrib.sort.topk")

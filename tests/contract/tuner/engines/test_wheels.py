@@ -1,0 +1,65 @@
+"""Wheels of real builds, installed beside numpy in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import uv
+
+from domain.models import TensorSpec
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin
+from tuner.results import bundle
+from tuner.results.manifest import Manifest
+
+pytestmark = pytest.mark.engine
+
+RUN = """
+import importlib.metadata, json, sys
+import numpy as np
+import two_wheels
+feeds = dict(np.load(sys.argv[1]))
+outputs = two_wheels.run(feeds)
+np.savez(sys.argv[2], **outputs)
+with two_wheels.session(threads=1) as session:
+    assert session.run(None, feeds)[0].tobytes() == outputs["scores"].tobytes()
+print(json.dumps(sorted(found.name for found in importlib.metadata.distributions())))
+"""
+EQUAL = """
+import sys
+import numpy as np
+one, other = map(np.load, sys.argv[1:])
+assert one["scores"].tobytes() == other["scores"].tobytes()
+"""
+
+
+def test_a_wheel_runs_beside_numpy_alone(relay_twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
+    folder = tmp_path / "built"
+    params = {**relay_twin.place, "records": None, "out_dir": str(folder), "format": "wheel"}
+    relay_twin.session.request("compile", params, timeout=200)
+    facts = Manifest(
+        model_digest="0" * 64, model_name="Two wheels.onnx", variant="untuned", target=relay_twin.target, threads=1,
+        device_key="x86_64/any/t1", toolchain=relay_twin.session.hello["toolchain"], precision="f32",
+        inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
+        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
+        created_by="a test", format="wheel",
+    )  # fmt: skip
+    written = bundle.write(tmp_path / "b.tar", compiled=folder, manifest=facts, report=NOTHING_TUNED)
+    again = bundle.write(tmp_path / "again.tar", compiled=folder, manifest=facts, report=NOTHING_TUNED)
+    assert again == dataclasses.replace(written)
+    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out") == written
+    [wheel] = (tmp_path / "out").glob("*.whl")
+    assert f"pip install {wheel.name}" in (tmp_path / "out" / "README.md").read_text()
+    python = tmp_path / "environment" / "bin" / "python"
+    for command in (["venv", python.parents[1]], ["pip", "install", "--python", python, wheel]):
+        subprocess.run([uv.find_uv_bin(), *map(str, command)], check=True, capture_output=True)
+    run = [python, "-I", "-c", RUN, inputs[0], tmp_path / "actual.npz"]
+    done = subprocess.run(list(map(str, run)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == ["numpy", "two_wheels"]
+    asking.run(relay_twin.session, folder, inputs[0], tmp_path / "expected.npz")
+    asking.inside("onnx", EQUAL, tmp_path / "actual.npz", tmp_path / "expected.npz")

@@ -1,0 +1,120 @@
+"""Wheels of tuned models: ``pip install`` one, then ``import`` it and run the model with numpy alone.
+
+A wheel has the model's library, and the modules of ``tunesmith.runtime`` under its own name, so that wheels of several
+models, made by several releases, can be installed together (packaging.python.org, Binary distribution format).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from domain.targets import option_of
+from tuner.results.manifest import Manifest
+
+LIBRARY = "libmodel.so"
+NAME = re.compile(r"[a-z0-9_]{1,64}-0\+g[0-9a-f]{12}-py3-none-(manylinux2014_x86_64|linux_[a-z0-9_]{1,20})\.whl")
+"""Names of such files."""
+_RUNTIME = Path(__file__).parents[2] / "tunesmith"
+_MODULES = ("archives.py", "runtime/interface.py", "runtime/loading.py", "runtime/sessions.py")
+_IMPORT = re.compile(r"^from tunesmith(?:\.runtime)? import ", re.MULTILINE)
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+_INIT = '''\
+"""{name}, compiled for {target}.
+
+    import {package}
+
+    outputs = {package}.run({{{feeds}}})
+"""
+
+from pathlib import Path as _Path
+
+from {package}._runtime.loading import LoadError
+from {package}._runtime.sessions import InferenceSession as _InferenceSession
+from {package}._runtime.sessions import RunError, TensorInfo
+
+__all__ = ["LoadError", "RunError", "TensorInfo", "run", "session"]
+_default = None
+
+
+def session(**options):
+    """Return a new session; options are ``threads``, ``spin`` and ``pin``. Raises LoadError."""
+    return _InferenceSession(_Path(__file__).parent / "{library}", **options)
+
+
+def run(inputs):
+    """Return the outputs by name, as new arrays; ``inputs`` are arrays by name. Raises ValueError, RunError."""
+    global _default
+    if _default is None:
+        _default = session()
+    names = [output.name for output in _default.get_outputs()]
+    return dict(zip(names, _default.run(names, inputs)))
+'''
+
+_METADATA = """\
+Metadata-Version: 2.1
+Name: {package}
+Version: {version}
+Summary: {name}, compiled for {target}
+Requires-Python: >=3.11
+Requires-Dist: numpy>=1.24
+"""
+
+
+def name(manifest: Manifest, digest: str) -> str:
+    """Return the name of the wheel's file; ``digest`` is the sha256 of its library in hex."""
+    return f"{_package(manifest)}-{_version(digest)}-py3-none-{_platform(manifest)}.whl"
+
+
+def write(folder: Path, manifest: Manifest) -> str:
+    """Write the wheel of the ``libmodel.so`` in a folder beside it, and return its name.
+
+    Equal libraries make equal wheels.
+    """
+    library = (folder / LIBRARY).read_bytes()
+    digest = hashlib.sha256(library).hexdigest()
+    written = name(manifest, digest)
+    package, info = _package(manifest), f"{_package(manifest)}-{_version(digest)}.dist-info"
+    record = []
+    with zipfile.ZipFile(folder / written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in _files(manifest, package, info, _version(digest), library):
+            archive.writestr(zipfile.ZipInfo(path, _EPOCH), content, zipfile.ZIP_DEFLATED)
+            hashed = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            record.append(f"{path},sha256={hashed},{len(content)}\n")
+        archive.writestr(zipfile.ZipInfo(f"{info}/RECORD", _EPOCH), "".join(record) + f"{info}/RECORD,,\n")
+    return written
+
+
+def _files(manifest: Manifest, package: str, info: str, version: str, library: bytes) -> Iterator[tuple[str, bytes]]:
+    facts = {"package": package, "name": manifest.model_name, "target": manifest.target, "version": version}
+    feeds = ", ".join(f"{spec.name!r}: …" for spec in manifest.inputs)
+    yield f"{package}/__init__.py", _INIT.format(library=LIBRARY, feeds=feeds, **facts).encode()
+    yield f"{package}/{LIBRARY}", library
+    yield f"{package}/_runtime/__init__.py", b""
+    for module in _MODULES:
+        source = _IMPORT.sub(f"from {package}._runtime import ", (_RUNTIME / module).read_text())
+        yield f"{package}/_runtime/{Path(module).name}", source.encode()
+    yield f"{info}/METADATA", _METADATA.format(**facts).encode()
+    tag = f"py3-none-{_platform(manifest)}"
+    yield f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: tunesmith\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+
+
+def _package(manifest: Manifest) -> str:
+    """Return a name for the package that Python can import."""
+    plain = re.sub(r"[^a-z0-9]+", "_", manifest.model_name.lower().removesuffix(".onnx")).strip("_")[:50]
+    return plain if plain and not plain[0].isdigit() else f"model_{plain}".rstrip("_")
+
+
+def _version(digest: str) -> str:
+    return f"0+g{digest[:12]}"
+
+
+def _platform(manifest: Manifest) -> str:
+    triple = option_of(manifest.target, "-mtriple") or manifest.device_key
+    machine = re.split("[-/]", triple)[0].replace("arm64", "aarch64")
+    return "manylinux2014_x86_64" if machine == "x86_64" else f"linux_{machine}"

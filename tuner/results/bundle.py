@@ -29,7 +29,13 @@ __all__ = ["FILES", "Manifest", "evidence", "needed", "open_bundle", "read_manif
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
 """Files that each executor loads."""
-ADDED = {"shared": (), "wheel": (), "onnx": ("model.onnx", "libtunesmith_ort.so"), "object": (OBJECTS,), "system-lib": (ARCHIVE,)}
+ADDED = {
+    "shared": (),
+    "wheel": (),
+    "onnx": ("model.onnx", "libtunesmith_ort.so"),
+    "object": (OBJECTS,),
+    "system-lib": (ARCHIVE,),
+}
 """Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
 STANDALONE = ("libmodel.so", "tunesmith.h")
 """The model as a library that needs no TVM, and its interface; only of builds that can do without."""

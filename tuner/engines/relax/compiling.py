@@ -64,7 +64,7 @@ def compile_model(
     folder = Path(out_dir)
     with compiling.exported(executable) as objects:
         files = _write(objects, imported, folder, form, programs, device)
-        files += _write_library(objects, imported, folder, programs, facts, device)
+        files += _write_library(objects, imported, folder, form, programs, facts, device)
     return Compiled(files=files, lines=lines)
 
 
@@ -106,6 +106,7 @@ def _write_library(
     objects: compiling.Objects,
     imported: importing.Imported,
     folder: Path,
+    form: str,
     programs: compiling.Tools,
     facts: Facts,
     device: str,
@@ -121,7 +122,7 @@ def _write_library(
         symbols = {symbol for path in kernels for symbol in elf.symbols(Path(path))}
         return plans.read(blob, symbols, imported.inputs, imported.outputs)
 
-    return libraries.write(plan, replace(objects, paths=kernels), facts, folder, programs)
+    return libraries.write(plan, replace(objects, paths=kernels), facts, folder, programs, form)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import pytest
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, home
+from tuner.engines.runtime.library import linking, operators
 from tuner.host import catalogue, environments
 from tuner.host.catalogue import EngineSpec
 from tuner.host.session import EngineSession
@@ -51,17 +52,17 @@ OTHER_RELEASES = {"1.17": "1.17.3", "1.22": "1.22.1"}
 
 
 @pytest.fixture(scope="module")
-def built(relay_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("operator")
-    params = {**relay_twin.place, "records": None, "out_dir": str(folder), "model_digest": "cd" * 32, "format": "onnx"}
-    answer = relay_twin.session.request("compile", params, timeout=200)
+    params = {**twin.place, "records": None, "out_dir": str(folder), "model_digest": "cd" * 32, "format": "onnx"}
+    answer = twin.session.request("compile", params, timeout=200)
     assert {"libmodel.so", "model.onnx", "libtunesmith_ort.so"} <= set(answer["files"])
     return folder
 
 
 @pytest.mark.parametrize("release", ["engine", *OTHER_RELEASES])
 def test_releases_of_onnx_runtime_compute_what_the_library_does(
-    release: str, relay_twin: Twin, built: Path, inputs: list[Path], tmp_path: Path
+    release: str, twin: Twin, built: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
     spec = catalogue.get("onnx")
     if release in OTHER_RELEASES:
@@ -73,7 +74,7 @@ def test_releases_of_onnx_runtime_compute_what_the_library_does(
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith(OTHER_RELEASES.get(release, "1."))
     assert done.stdout.endswith(" 4 [1, 3, 16, 16]\n")
-    asking.run(relay_twin.session, built, inputs[0], tmp_path / "expected.npz")
+    asking.run(twin.session, built, inputs[0], tmp_path / "expected.npz")
     asking.inside("onnx", EQUAL, tmp_path / "actual.npz", tmp_path / "expected.npz")
 
 
@@ -97,3 +98,11 @@ def test_what_needs_tvm_becomes_no_operator(relay_twin: Twin, reference: EngineS
     refused = asking.refusal(relay_twin.session, "compile", {**params, "format": "onnx"})
     assert refused.engine_code == "compile_failed"
     assert refused.message.endswith("the model needs TVM for functions of TVM's runtime: tvm.contrib.sort.topk")
+
+
+def test_the_operator_compiles_without_warnings(tmp_path: Path) -> None:
+    source = operators.SOURCE
+    warnings = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+    for compiler in filter(shutil.which, ("gcc", "clang")):
+        command = [compiler, *warnings, "-O2", "-fPIC", "-I", linking.DRIVER, "-c", source, "-o", tmp_path / "o.o"]
+        subprocess.run(list(map(str, command)), check=True)

@@ -37,13 +37,13 @@ assert one["scores"].tobytes() == other["scores"].tobytes()
 """
 
 
-def test_a_wheel_runs_beside_numpy_alone(relay_twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
+def test_a_wheel_runs_beside_numpy_alone(twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
     folder = tmp_path / "built"
-    params = {**relay_twin.place, "records": None, "out_dir": str(folder), "format": "wheel"}
-    relay_twin.session.request("compile", params, timeout=200)
+    params = {**twin.place, "records": None, "out_dir": str(folder), "format": "wheel"}
+    twin.session.request("compile", params, timeout=200)
     facts = Manifest(
-        model_digest="0" * 64, model_name="Two wheels.onnx", variant="untuned", target=relay_twin.target, threads=1,
-        device_key="x86_64/any/t1", toolchain=relay_twin.session.hello["toolchain"], precision="f32",
+        model_digest="0" * 64, model_name="Two wheels.onnx", variant="untuned", target=twin.target, threads=1,
+        device_key="x86_64/any/t1", toolchain=twin.session.hello["toolchain"], precision="f32",
         inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
         created_by="a test", format="wheel",
@@ -61,5 +61,5 @@ def test_a_wheel_runs_beside_numpy_alone(relay_twin: Twin, inputs: list[Path], t
     done = subprocess.run(list(map(str, run)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout) == ["numpy", "two_wheels"]
-    asking.run(relay_twin.session, folder, inputs[0], tmp_path / "expected.npz")
+    asking.run(twin.session, folder, inputs[0], tmp_path / "expected.npz")
     asking.inside("onnx", EQUAL, tmp_path / "actual.npz", tmp_path / "expected.npz")

@@ -12,7 +12,7 @@ from tuner.engines.runtime.library.plan import NotStandalone, Plan, Tensor
 from tuner.engines.runtime.library.source import Facts
 
 MODEL, OPERATOR = "model.onnx", "libtunesmith_ort.so"
-_SOURCE = Path(__file__).parent / "onnxruntime" / "operator.c"
+SOURCE = Path(__file__).parent / "onnxruntime" / "operator.c"
 _DOMAIN = "ai.tunesmith"
 _IR_VERSION, _OPSET = 8, 17
 """Of ONNX 1.13: ONNX Runtime 1.17, the oldest release with the functions that the operator uses, reads both."""
@@ -24,7 +24,7 @@ def write(plan: Plan, facts: Facts, folder: Path, compiler: str) -> list[str]:
     (folder / MODEL).write_bytes(_model(plan, facts))
     command = [
         *(compiler, "-shared", "-o", str(folder / OPERATOR), "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden"),
-        *("-I", str(linking.DRIVER), str(_SOURCE), "-Wl,-z,defs", "-Wl,--build-id=none", "-s"),
+        *("-I", str(linking.DRIVER), str(SOURCE), "-Wl,-z,defs", "-Wl,--build-id=none", "-s"),
         *("-Wl,--no-as-needed", *(linking.separate_library(compiler, name) for name in ("dl", "pthread"))),
     ]
     try:

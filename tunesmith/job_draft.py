@@ -407,10 +407,14 @@ class JobDraft:
         "shared",
         max_length=100,
         choices=BUNDLE_FORMATS,
-        description="Contents of the bundle besides mod.so: object files, or a static library for systems without "
-        "dlopen.",
+        description="What the bundle contains besides the libraries: a Python wheel, an operator of ONNX Runtime, "
+        "object files, or a static library for systems without dlopen.",
         cli=Cli(BUILD, "Contents of the bundle: shared, wheel, onnx, object or system-lib.  [default: shared]"),
-        form=Form(BOOKKEEPING, "Bundle", words=("shared library", "object files", "static system library")),
+        form=Form(
+            BOOKKEEPING,
+            "Bundle",
+            words=("library", "Python wheel", "ONNX Runtime operator", "object files", "static system library"),
+        ),
     )
     budget: BudgetDraft | None = _option(
         description="Null: the server's TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless it is set."

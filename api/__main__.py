@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -72,7 +73,7 @@ def main() -> int:
         database=database,
         blobs=blobs,
         publisher=CeleryPublisher(settings.broker_url),
-        inspect=lambda path, model_format: inspector(model_format).inspect(path),
+        inspect=lambda path, kind, canceled: replace(inspector(kind), canceled=canceled).inspect(path),
         read_records=RecordReader(home=storage.home, settings=tuning, hidden=hidden).read,
         planner=InstalledPlanner(home=storage.home, settings=tuning, hidden=hidden),
         make_operator=lambda operator, path: operators.make_model(inspector(ModelFormat.ONNX), operator, path),

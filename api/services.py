@@ -25,8 +25,9 @@ from tuner.host.extraction import Planner
 from tuner.native.reading import Batch
 from tuner.search.operators import CheckedOperator
 
-Inspect = Callable[[Path, ModelFormat], ModelFacts]
-"""Reads an uploaded file. Raises InvalidModel, or EngineError if it cannot be read."""
+Inspect = Callable[[Path, ModelFormat, Callable[[], bool]], ModelFacts]
+"""Reads an uploaded file, unless the last argument asks to give up. Raises InvalidModel, Canceled, or EngineError if it
+cannot be read."""
 
 ReadRecords = Callable[[Path, Tuner, Callable[[Batch], None]], None]
 """Passes on the batches of an uploaded file of records. Raises InvalidRequest and Unavailable."""

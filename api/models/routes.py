@@ -12,12 +12,13 @@ from fastapi import APIRouter, Query, Request, Response
 from api import problems
 from api import schemas as shared
 from api.auth import Reader, Submitter
+from api.connections import Caller
 from api.middleware import body_limit
 from api.models import schemas, uploading
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors
-from domain.models import ModelFormat
+from domain.models import Model, ModelFormat
 from storage import deletion, models, owners
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -72,11 +73,16 @@ async def upload(
         )
     if announced:
         await anyio.to_thread.run_sync(uploading.check_announced, services, principal, announced)
-    stream = request.stream()
+    stream, caller = request.stream(), Caller(request)
+
+    def keep() -> tuple[Model, bool]:
+        return uploading.keep(services, principal, name, _chunks(stream, caller), model_format, caller.has_left)
+
     async with services.uploads.one(principal.owner) as limiter:
-        model, created = await anyio.to_thread.run_sync(
-            lambda: uploading.keep(services, principal, name, _chunks(stream), model_format), limiter=limiter
-        )
+        try:
+            model, created = await anyio.to_thread.run_sync(keep, limiter=limiter)
+        finally:
+            caller.release()
     response.status_code = 201 if created else 200
     return schemas.model(model)
 
@@ -126,11 +132,14 @@ def remove(services: ServicesDep, principal: Submitter, model: str) -> shared.De
     return shared.Deletion(id=found.id, gone=gone)
 
 
-def _chunks(stream: AsyncIterator[bytes]) -> Iterator[bytes]:
+def _chunks(stream: AsyncIterator[bytes], caller: Caller) -> Iterator[bytes]:
     """Read the event loop's stream from a worker thread, one chunk at a time."""
-    while (chunk := anyio.from_thread.run(_following, stream)) is not None:
+    while (chunk := anyio.from_thread.run(_following, stream, caller)) is not None:
         yield chunk
 
 
-async def _following(stream: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(stream, None)
+async def _following(stream: AsyncIterator[bytes], caller: Caller) -> bytes | None:
+    chunk = await anext(stream, None)
+    if chunk is None:
+        caller.watch()
+    return chunk

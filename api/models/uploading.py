@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
@@ -12,6 +12,7 @@ from domain import errors
 from domain.blobs import Blob
 from domain.digests import ModelDigest
 from domain.models import Model, ModelFacts, ModelFormat
+from domain.ports import Canceled
 from domain.tokens import Principal
 from storage import garbage, models, owners, quotas, statements
 from storage.blobs import ownership
@@ -32,8 +33,9 @@ def keep(
     name: str,
     chunks: Iterable[bytes],
     model_format: ModelFormat = ModelFormat.ONNX,
+    unwanted: Callable[[], bool] = lambda: False,
 ) -> tuple[Model, bool]:
-    """Store a model and return it, and whether it is new to the principal.
+    """Store a model and return it, and whether it is new to the principal; ends if it becomes ``unwanted``.
 
     Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
@@ -46,8 +48,11 @@ def keep(
         if blob.size_bytes == 0:
             raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
         with services.blobs.local(blob.digest) as path:
-            facts = services.inspect(path, model_format)
+            facts = services.inspect(path, model_format, unwanted)
         return _added(services, principal, name, blob, facts)
+    except Canceled:
+        _discard(services, blob, put_before)
+        raise errors.Unavailable("the caller left before the model was read") from None
     except Exception:
         _discard(services, blob, put_before)
         raise

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -12,8 +14,11 @@ from api.middleware.credentials import LOCAL
 from api.models import uploading
 from domain import errors
 from domain.models import ModelFacts, ModelFormat
+from domain.ports import Canceled
 from storage import models
 from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.live import serving
+from tests.support.waiting import until
 
 
 def stored(service: Service) -> list[str]:
@@ -55,7 +60,7 @@ def test_bytes_that_a_failed_upload_removed_are_no_model(client: TestClient, ser
     state = service.app.state
     known, inspect = state.services, state.services.inspect
 
-    def remove(path: Path, model_format: ModelFormat) -> ModelFacts:
+    def remove(path: Path, model_format: ModelFormat, _canceled: object) -> ModelFacts:
         facts: ModelFacts = inspect(path, model_format)
         path.unlink()
         return facts
@@ -68,10 +73,33 @@ def test_bytes_that_a_failed_upload_removed_are_no_model(client: TestClient, ser
     assert client.put("/v1/models", content=b"some bytes").status_code == 201
 
 
+def test_an_upload_is_not_read_on_when_its_caller_leaves(client: TestClient, service: Service) -> None:
+    given_up: list[float] = []
+    services, inspect = service.app.state.services, service.app.state.services.inspect
+
+    def watched(path: Path, model_format: ModelFormat, canceled: Callable[[], bool]) -> ModelFacts:
+        try:
+            facts: ModelFacts = inspect(path, model_format, canceled)
+        except Canceled:
+            given_up.append(time.monotonic())
+            raise
+        return facts
+
+    service.app.state.services = dataclasses.replace(services, inspect=watched)
+    with serving(service) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.put(f"{url}/v1/models", headers=AUTHORIZED, timeout=0.5, content=b"slow to read")
+        left = time.monotonic()
+        until(lambda: bool(given_up), seconds=5)
+        assert given_up[0] < left + 2
+        until(lambda: stored(service) == [], seconds=5)
+        assert httpx.put(f"{url}/v1/models", headers=AUTHORIZED, content=b"some bytes").status_code == 201
+
+
 def test_an_upload_that_is_rejected_takes_nothing_from_another_of_the_same_bytes(service: Service) -> None:
     services = service.app.state.services
 
-    def reject_the_first(path: Path, model_format: ModelFormat) -> ModelFacts:
+    def reject_the_first(path: Path, model_format: ModelFormat, _canceled: object) -> ModelFacts:
         model, _ = uploading.keep(services, LOCAL, "other", [path.read_bytes()], model_format)
         raise errors.InvalidModel(f"the same bytes became model {model.id} meanwhile")
 

@@ -67,10 +67,18 @@ class FakePublisher:
             raise errors.BrokerUnavailable("the broker does not respond")
 
 
-def inspect(path: Path, model_format: ModelFormat) -> ModelFacts:
-    """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has some."""
+def inspect(path: Path, model_format: ModelFormat, canceled: Callable[[], bool] = lambda: False) -> ModelFacts:
+    """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has some.
+
+    Those that start with ``slow`` take a minute.
+    """
     with path.open("rb") as file:
         start = file.read(16)
+    until = time.monotonic() + (60 if start.startswith(b"slow") else 0)
+    while time.monotonic() < until:
+        if canceled():
+            raise Canceled
+        time.sleep(0.01)
     if start.startswith(b"bad"):
         raise errors.InvalidModel("not an ONNX model")
     if start.startswith(b"no engine"):

@@ -14,6 +14,7 @@ import pytest
 
 from domain import errors
 from tests.contract.tuner.engine_processes import gone, open_descriptors, pid_of
+from tests.support.tuner import sandboxed
 from tests.support.tuner.fixtures import MISBEHAVING, Start
 from tuner.engines.protocol import messages
 from tuner.host.catalogue import ROOT
@@ -257,6 +258,29 @@ def test_an_engine_without_limits_is_caged_all_the_same(engine: EngineSession) -
     status = Path(f"/proc/{pid_of(engine)}/status").read_text().split()
     assert status[status.index("NoNewPrivs:") + 1] == "1"
     assert status[status.index("CapEff:") + 1].lstrip("0") in ("", "2")
+
+
+@pytest.mark.parametrize("way", [[], [sandboxed.NO_NAMESPACES]], ids=["as this host sandboxes", "without namespaces"])
+def test_an_engine_writes_its_own_folders_only(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: list[str]
+) -> None:
+    sandboxed.weaken(monkeypatch, way)
+    if not sandboxed.strength()["writes"]:
+        pytest.skip("this kernel protects no files")
+    home, granted = tmp_path / "home", tmp_path / "granted"
+    for folder in ("work/mine", "work/theirs", "blobs/ab", "engines/relay", "logs"):
+        (home / folder).mkdir(parents=True)
+        (home / folder / "file").write_text("content")
+    granted.mkdir()
+    monkeypatch.setenv("TUNESMITH_ENGINE_WRITABLE", f"{granted}, /nonexistent")
+    mine = home / "work" / "mine"
+    engine = start(home=home, limits=Limits(shown=(str(mine),), writable=(str(mine),)))
+    walked = engine.request("walk", {"roots": [str(home), str(ROOT / "tuner"), str(tmp_path)]}, timeout=60)
+    variables = Path(f"/proc/{pid_of(engine)}/environ").read_text().split("\0")
+    (temporary,) = [text.partition("=")[2] for text in variables if text.startswith("TMPDIR=")]
+    own = [str(mine), str(granted)]
+    assert {attempt.partition(" ")[2] for attempt in walked["changed"]} == {*own, f"{mine}/file"}
+    assert engine.request("walk", {"roots": [temporary]}, timeout=60)["changed"]
 
 
 def test_standard_input_is_not_the_request_pipe(engine: EngineSession) -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.tuner import walking
 from tuner.engines.protocol import messages, serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import Emitter, EngineFailure
@@ -92,6 +93,10 @@ def _chat(params: Json, _: Emitter) -> Json:
     return {"written": True}
 
 
+def _walk(params: Json, _: Emitter) -> Json:
+    return walking.changed(params["roots"])
+
+
 HANDLERS: dict[str, serving.Handler] = {
     "echo": _echo,
     "count": _count,
@@ -106,6 +111,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "have_children": _have_children,
     "read_standard_input": _read_standard_input,
     "chat": _chat,
+    "walk": _walk,
 }
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-_ENOUGH = 20
+_ENOUGH = 100
 
 
 def changed(roots: list[str]) -> dict[str, object]:

@@ -47,7 +47,7 @@ OWN_CODES = {
     "invalid_input": (5, "rejected before anything was sent"),
     "invalid_model": (5, "the file to upload is empty"),
     "invalid_budget": (5, "a budget that cannot be parsed, or that is given twice"),
-    "invalid_bundle": (5, "a bundle for another architecture than this machine's"),
+    "invalid_bundle": (5, "a bundle that this machine cannot run"),
     "invalid_lock": (
         5,
         "not a lock file, a corrupt one, or one without the time that `--fail-if-slower` compares with",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -107,12 +108,19 @@ def run_bundle(
 
     Without ``number``, a sample has as many runs as in the benchmark. ``named`` are outputs that must exist; all
     outputs are written to ``outputs``. ``memory_mb`` limits the memory of the process, in MiB; without it, the limit
-    follows from the sizes in the manifest. Raises InvalidInput for unsuitable files and names and if the memory is not
-    enough, and ConfigurationError.
+    follows from the sizes in the manifest. Outside a checkout, ``alone.run_bundle`` runs it. Raises InvalidInput for
+    unsuitable files and names and if the memory is not enough, and ConfigurationError.
     """
     import tempfile
 
     _check_files([bundle, inputs], outputs)
+    if importlib.util.find_spec("domain") is None:
+        from tunesmith.cli import alone
+
+        return alone.run_bundle(
+            bundle, inputs=inputs, outputs=outputs, threads=threads,
+            repeat=repeat, number=number, fill=fill, named=named,
+        )  # fmt: skip
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
         from domain.errors import EngineCrashed, EngineRequestFailed
         from tuner.host import catalogue, environments, failures

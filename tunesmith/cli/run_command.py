@@ -71,7 +71,7 @@ def run(
 ) -> None:
     """Run a bundle on this machine. No server is needed.
 
-    The bundle runs in the engine that compiled it.
+    The bundle runs in the engine that compiled it, or by numpy and its library where only the client is installed.
     """
     import tempfile
 

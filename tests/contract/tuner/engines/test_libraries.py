@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
 from tuner.engines.runtime.library import linking
+from tuner.host import catalogue
 from tuner.host.session import EngineSession
 from tuner.results import bundle, manifest
 
@@ -144,9 +147,9 @@ def test_the_engine_runs_what_is_published(twin: Twin, built: Path, inputs: list
         (built / "libmodel.so").write_bytes(content)
 
 
-def test_a_bundle_runs_with_numpy_alone_once_its_digests_are_right(
-    twin: Twin, reference: EngineSession, prepared: Path, built: Path, inputs: list[Path], tmp_path: Path
-) -> None:
+@pytest.fixture
+def built_bundle(twin: Twin, built: Path, tmp_path: Path) -> Path:
+    """A bundle, beside which its files lie in ``unpacked``."""
     facts = manifest.Manifest(
         model_digest="0" * 64, model_name="small", variant="untuned", target=twin.target, threads=1,
         device_key="any", toolchain=twin.session.hello["toolchain"], precision="f32", created_by="a test",
@@ -156,18 +159,62 @@ def test_a_bundle_runs_with_numpy_alone_once_its_digests_are_right(
     path = tmp_path / "b.tar"
     written = bundle.write(path, compiled=built, manifest=facts, report=NOTHING_TUNED)
     assert written.files.keys() >= set(bundle.STANDALONE)
+    assert bundle.open_bundle(path, tmp_path / "unpacked") == written
+    return path
+
+
+def test_a_bundle_runs_with_numpy_alone_once_its_digests_are_right(
+    reference: EngineSession, prepared: Path, built_bundle: Path, built: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    path = built_bundle
     run_alone(path, inputs[0], tmp_path / "actual.npz")
     [output] = asking.compare_with_model(reference, prepared, inputs[0], tmp_path / "actual.npz")
     assert output["passed"]
-    unpacked = tmp_path / "unpacked"
-    assert bundle.open_bundle(path, unpacked) == dataclasses.replace(written)
-    run_alone(unpacked, inputs[0], tmp_path / "again.npz")
+    run_alone(tmp_path / "unpacked", inputs[0], tmp_path / "again.npz")
     asking.inside("onnx", EQUAL, tmp_path / "actual.npz", tmp_path / "again.npz")
     content = path.read_bytes()
     place = content.index((built / "libmodel.so").read_bytes()) + 5000
     (tmp_path / "changed.tar").write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
     with pytest.raises(AssertionError, match=r"LoadError: the sha256 of libmodel\.so is [0-9a-f]{64}, not"):
         run_alone(tmp_path / "changed.tar", inputs[0], tmp_path / "never.npz")
+
+
+@pytest.fixture
+def client_alone(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that has the client and numpy, and nothing else of ours."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "tunesmith").symlink_to(catalogue.ROOT / "tunesmith")
+    [numpy] = home().glob("engines/onnx-*/lib/python3.11/site-packages/numpy")
+    for name in ("numpy", "numpy.libs"):
+        (packages / name).symlink_to(numpy.with_name(name))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TUNESMITH"))}
+    return {**clean, "PYTHONPATH": str(packages), "PYTHONSAFEPATH": "1"}
+
+
+def test_the_client_alone_runs_a_bundle(
+    twin: Twin, built_bundle: Path, client_alone: dict[str, str], inputs: list[Path], tmp_path: Path
+) -> None:
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tunesmith", "run", built_bundle, *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=client_alone, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    done = run("--inputs", inputs[0], "--output", "y.npz", "--repeat", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["outputs"] == [{"name": "scores", "dtype": "float32", "shape": [1, 5]}]
+    assert len(told["samples"]) == 3
+    assert (told["threads"], told["published"]) == (1, None)
+    asking.run(twin.session, tmp_path / "unpacked", inputs[0], tmp_path / "engine.npz")
+    asking.inside("onnx", EQUAL, tmp_path / "engine.npz", tmp_path / "y.npz")
+    assert "scores" in run("--fill-mode", "ones", "--print-top", "2").stdout
+    refused = run("--dump-outputs", "logits")
+    assert (refused.returncode, "the bundle has no output 'logits'" in refused.stderr) == (5, True)
+    (tmp_path / "text.npz").write_text("no arrays")
+    refused = run("--inputs", "text.npz")
+    assert (refused.returncode, "is not an .npz file" in refused.stderr) == (5, True)
 
 
 def test_what_needs_tvm_is_named(relay_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from storage import artifacts, records
 from tests.contract.worker.test_real_engines import _engines
 from tests.support import models
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.hearing import HeardEngine
 from tuner.host.settings import TunerSettings
 from tuner.native import autotvm
-from worker.engines import EngineOptions, InstalledEngines, ObservedEngine
+from worker.engines import EngineOptions, InstalledEngines
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
 
@@ -36,7 +37,7 @@ class Engines(InstalledEngines):
             if kind == "trial":
                 self.hear()
 
-        return ObservedEngine(name, super().start(name, given), listen)
+        return HeardEngine(super().start(name, given), listen)
 
 
 def _leaving_work_out(other: Record) -> Record:

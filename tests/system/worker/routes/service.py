@@ -27,6 +27,7 @@ from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.api.factories import AUTHORIZED, TOKEN, FakePublisher
 from tests.support.worker.fixtures import OneJob
+from tests.support.worker.hearing import HeardEngine
 from tuner.host import catalogue, environments
 from tuner.host.extraction import InstalledPlanner
 from tuner.host.inspection import Inspector
@@ -35,7 +36,7 @@ from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
 from tuner.search import operators
 from worker import clock
-from worker.engines import EngineOptions, InstalledEngines, ObservedEngine
+from worker.engines import EngineOptions, InstalledEngines
 from worker.settings import WorkerSettings
 
 QUICK = {"number": 1, "repeat": 1, "min_repeat_ms": 1}
@@ -99,7 +100,7 @@ class Service:
     def start(self, name: str, given: EngineOptions) -> Engine:
         session = self.engines.start(name, given)
         assert isinstance(session, EngineSession)
-        return ObservedEngine(name, session, lambda kind, data: self.hear(session, kind, data))
+        return HeardEngine(session, lambda kind, data: self.hear(session, kind, data))
 
     def prepare(self, *given: Any, **named: Any) -> Any:
         return self.engines.prepare(*given, **named)

@@ -20,7 +20,7 @@ NARROW_SEEDS = tuple(range(16))
 CALIBRATION_SEEDS = tuple(range(1000, 1008))
 """Seeds of calibration inputs, which are not used for verification."""
 _SEED_SECONDS, _RUN_SECONDS = 120.0, 600.0
-_PERTURBED_SECONDS = 20.0
+_PERTURBED_SECONDS = 30.0
 """Time for the runs that show the reference's own rounding errors."""
 _NO_GATE = AccuracyGate()
 _NO_KINDS: Mapping[str, str] = MappingProxyType({})

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from domain import errors
 from domain.digests import FileDigest
 from domain.jobs import Precision, Tuner, TunerOptions
 from domain.release import VERSION
@@ -38,6 +39,13 @@ class ExtractedTask:
     alternatives: int | None = None
     """Tasks with the same number are alternatives for the same operators, of which a build uses the fastest;
     None without alternatives."""
+
+    def __post_init__(self) -> None:
+        """Raise EngineGarbled for a definition outside of the engine's folder: the host would read that file."""
+        if self.definition is not None and ("/" in self.definition or self.definition in ("", ".", "..")):
+            raise errors.EngineGarbled(
+                f"the engine named the file {self.definition[:200]!r}, which is not in its folder"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

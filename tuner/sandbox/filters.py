@@ -73,9 +73,11 @@ _CALLS = {
     "syslog": (103, 116),
     "iopl": (172, -1),
     "ioperm": (173, -1),
-    # The host writes into folders of engines, where a link could lead it elsewhere.
+    # The host uses the folders of engines, where a link could lead it elsewhere, and a pipe make it wait.
     "symlink": (88, -1),
     "symlinkat": (266, 36),
+    "mknod": (133, -1),
+    "mknodat": (259, 33),
 }
 _PERMISSION_CALLS = {
     "chmod": (90, -1),

@@ -284,8 +284,8 @@ def _first_line(error: Exception) -> str:
 
 _PAGE_HEAD = """# Supported models
 
-Written by `./run bench coverage --write`, which runs the engines. [coverage.csv](coverage.csv) has a row
-for every model and engine, with seconds, peak memory, commit and CPU.
+Written by `./run bench coverage --write`, which runs the engines. [coverage.csv](coverage.csv) has a
+row for every model and route, with its family, seconds, peak memory, commit and CPU.
 
 * **imports**: the engine imports the model.
 * **verified**: the untuned build matches ONNX Runtime on three seeded inputs.
@@ -299,29 +299,23 @@ _COLUMNS = (
     *("model", "family", "part", "route", *_STEPS, "seconds", "verify_seconds", "peak_mb", "tasks", "max_rel"),
     *("reason", "commit", "cpu"),
 )
-_LONGEST_REASON = 160
+_LONGEST_REASON = 120
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Return the page: for every family, how many of its models each route tunes, and what failed."""
+    """Return the page: how many models get how far on each route, and why some fail."""
     routes = [route for route in ROUTES if any(row["route"] == route for row in rows)]
-    lines = [f"| family | {' | '.join(routes)} |", f"|---|{'---|' * len(routes)}"]
-    for family in zoo.FAMILIES:
-        of_family = [row for row in rows if zoo.MODELS[row["model"]].family == family]
-        if of_family:
-            shown = [_shown([row for row in of_family if row["route"] == route]) for route in routes]
-            lines.append(f"| {family} | {' | '.join(shown)} |")
-    reasons = [f"* {row['model']}, {row['route']}: {_plain(row['reason'])}" for row in rows if not row["verified"]]
+    lines = [f"| models | {' | '.join(routes)} |", f"|---|{'---|' * len(routes)}"]
+    for step in ("measured", *_STEPS):
+        counts = [sum(row["route"] == route and bool(row.get(step, True)) for row in rows) for route in routes]
+        lines.append(f"| {step} | {' | '.join(map(str, counts))} |")
+    failed: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if not row["verified"]:
+            failed.setdefault((row["model"], row["reason"]), []).append(row["route"])
+    reasons = [f"* {model}, {', '.join(found)}: {_plain(why)}" for (model, why), found in failed.items()]
     tail = ["", "## Reasons for failures", "", *reasons] if reasons else []
     return _PAGE_HEAD + "\n".join([*lines, *tail]) + "\n"
-
-
-def _shown(rows: Sequence[Row]) -> str:
-    """Return ``3 of 4 tuned, 1 verified``."""
-    tuned = sum(bool(row["tuned"]) for row in rows)
-    verified = sum(bool(row["verified"]) and not row["tuned"] for row in rows)
-    more = f", {verified} verified" if verified else ""
-    return f"{tuned} of {len(rows)} tuned{more}"
 
 
 def _plain(reason: str) -> str:

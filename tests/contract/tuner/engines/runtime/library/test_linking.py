@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -79,6 +81,20 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="module")
 def checks(library: Path) -> Path:
     return program(library.parent)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root folder")
+def test_a_library_runs_where_there_is_nothing_but_libc(checks: Path, library: Path, tmp_path: Path) -> None:
+    listed = subprocess.run(["ldd", checks, library], capture_output=True, text=True, check=True, timeout=20).stdout
+    needed = set(re.findall(r"(/\S*/(?:libc|libm|libpthread|ld-linux[^/]*)\.so\S*)", listed))
+    assert len(needed) == len(set(re.findall(r"(/\S+\.so\S*) \(0x", listed)))
+    for path in (*needed, checks, library):
+        copy = tmp_path / str(path).lstrip("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
+    command = ["chroot", tmp_path, checks, library, "runs"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("path", sorted(linking.DRIVER.glob("*.c")), ids=lambda path: path.name)

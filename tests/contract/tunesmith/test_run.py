@@ -139,8 +139,9 @@ def test_a_foreign_bundle_is_kept_from_files_and_memory(capsys: Capture, built: 
     compiled, mine = tmp_path / "compiled", tmp_path / "mine"
     shutil.copytree(built.with_name("compiled"), compiled)
     (tmp_path / "foreign.c").write_text(_FOREIGN)
-    command = ["cc", "-shared", "-fPIC", f'-DMINE="{mine}"', "-o", compiled / "mod.so", tmp_path / "foreign.c"]
-    subprocess.run(command, check=True)
+    for library in compiled.glob("*.so"):
+        command = ["cc", "-shared", "-fPIC", f'-DMINE="{mine}"', "-o", library, tmp_path / "foreign.c"]
+        subprocess.run(command, check=True)
     facts = bundle.open_bundle(built, tmp_path / "unpacked")
     bundle.write(tmp_path / "f.tar", compiled=compiled, manifest=replace(facts, files={}), report=NOTHING_TUNED)
     mine.write_text("mine")

@@ -117,6 +117,11 @@ def run_bundle(
     if importlib.util.find_spec("domain") is None:
         from tunesmith.cli import alone
 
+        if memory_mb:
+            raise errors.ConfigurationError(
+                "only the client is installed, which cannot limit the memory of a bundle",
+                hint="Omit --memory-mb, or run the command from a checkout.",
+            )
         return alone.run_bundle(
             bundle, inputs=inputs, outputs=outputs, threads=threads,
             repeat=repeat, number=number, fill=fill, named=named,

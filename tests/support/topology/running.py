@@ -127,6 +127,7 @@ class Topology:
             "PYTHONUNBUFFERED": "1",
             "TUNESMITH_HOME": str(host.home),
             "TUNESMITH_LOCK_FOLDER": str(host.locks),
+            "TUNESMITH_ENGINE_WRITABLE": str(host.witnesses),
             "TUNESMITH_TOKEN": self.token,
             "TUNESMITH_PORT": str(self.port),
             "TUNESMITH_DATABASE_URL": self.postgresql.url(self.database_name, port=self.postgresql_proxy.port),

@@ -46,6 +46,8 @@ _SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))
 _FACTS = ModelFacts(inputs=(_SPEC,), outputs=(_SPEC,), opset=13, ir_version=8, operators={"Conv": 1}, parameters=10)
 _POLL_SECONDS = 0.2
 _READY_SECONDS = 120.0
+_WRITABLE = "measured"
+"""Name of the folder in which the simulated engines may write."""
 _SIMULATED = (
     "engines: a trial is {seconds:g} s of sleep and a latency by script; extraction, builds and checks take no time. "
     "Hosts: processes on this machine with homes and lock folders of their own."
@@ -202,7 +204,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def engine(folder: Path, *, seconds: float) -> tuple[Path, Path]:
     """Return a program to start instead of an engine's Python, and the file in which it logs every trial."""
-    log, program = folder / "measured", folder / "engine"
+    log, program = folder / _WRITABLE / "trials", folder / "engine"
+    log.parent.mkdir()
     log.touch()
     command = [sys.executable, "-m", "bench.scale_engine", str(seconds), str(log)]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
@@ -215,6 +218,7 @@ def environment(program: Path, *, database_url: str, broker_url: str, blobs: Pat
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")},
         **{f"TUNESMITH_ENGINE_{name}_PYTHON": str(program) for name in ("RELAY", "ONNX")},
+        "TUNESMITH_ENGINE_WRITABLE": str(program.parent / _WRITABLE),
         "TUNESMITH_DATABASE_URL": database_url,
         "TUNESMITH_BROKER_URL": broker_url,
         "TUNESMITH_BLOB_URL": f"file://{blobs}",

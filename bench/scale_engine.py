@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from domain.ports import OnEvent
 from tests.support.topology import scripted_engine
@@ -37,9 +38,9 @@ class LoggingEngine(ScriptedEngine):
         self._write(ROUND)
         return super()._tune(params, on_event, *others)
 
-    def _measure(self, key: str, index: int, params: Json, number: int, on_event: OnEvent) -> None:
+    def _measure(self, key: str, index: int, *given: Any) -> None:
         self._script.on_trial = lambda _: self._write(f"{key} {index}")
-        super()._measure(key, index, params, number, on_event)
+        super()._measure(key, index, *given)
 
     def _write(self, line: str) -> None:
         with self._log.open("a") as file:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.support.topology import witness
 from tests.support.worker.scripted import HELLO, SPEC, Script, ScriptedEngine
@@ -41,11 +42,11 @@ _SHAPE = {"name": SPEC.name, "dtype": SPEC.dtype}
 
 
 class WatchedEngine(ScriptedEngine):
-    def _measure(self, key: str, index: int, params: Json, number: int, on_event: Callable[..., None]) -> None:
+    def _measure(self, key: str, *given: Any) -> None:
         if f'size {POISON}"' in key:
             os.kill(os.getpid(), signal.SIGKILL)
         with witness.watched():
-            super()._measure(key, index, params, number, on_event)
+            super()._measure(key, *given)
 
     def _time(self, params: Json) -> Json:
         with witness.watched():

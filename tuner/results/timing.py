@@ -207,7 +207,8 @@ def _interval_of_processes(groups: Sequence[Sequence[float]]) -> tuple[float, fl
     wider = math.sqrt(len(groups) / freedom) * student / _NORMAL_95
     median = statistics.median(samples)
     low, high = percentile(medians, 0.025), percentile(medians, 0.975)
-    return max(0.0, median - wider * (median - low)), median + wider * (high - median)
+    # In ratios: a difference of few and unequal processes would reach below zero.
+    return median * (low / median) ** wider, median * (high / median) ** wider
 
 
 def _interval(ordered: Sequence[float]) -> tuple[float, float] | tuple[None, None]:

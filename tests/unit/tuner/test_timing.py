@@ -204,10 +204,14 @@ def test_intervals_hold_the_median_over_processes() -> None:
 @pytest.mark.parametrize(
     ("levels", "low", "high"),
     [
-        # Student's t with 1 and 4 degrees of freedom over the normal quantile, times the root of 2 / 1 and of 5 / 4.
-        ([1.0, 1.1], 1.05 - 0.05 * 1.4142 * 12.71 / 1.96, 1.05 + 0.05 * 1.4142 * 12.71 / 1.96),
-        ([1.0, 1.01, 1.02, 1.03, 1.04], 1.02 - 0.02 * 1.1180 * 2.78 / 1.96, 1.02 + 0.02 * 1.1180 * 2.78 / 1.96),
-        ([1.0, 9.0], 0.0, 5.0 + 4.0 * 1.4142 * 12.71 / 1.96),
+        # Student's t with 1 and 4 degrees of freedom over the normal quantile, times the root of 2 / 1 and of 5 / 4, as
+        # exponents of the ratios to the median.
+        ([1.0, 1.1], 1.05 * (1.0 / 1.05) ** (1.4142 * 12.71 / 1.96), 1.05 * (1.1 / 1.05) ** (1.4142 * 12.71 / 1.96)),
+        (
+            [1.0, 1.01, 1.02, 1.03, 1.04],
+            1.02 * (1.0 / 1.02) ** (1.1180 * 2.78 / 1.96),
+            1.02 * (1.04 / 1.02) ** (1.1180 * 2.78 / 1.96),
+        ),
     ],
 )
 def test_intervals_over_few_processes_are_widened(levels: list[float], low: float, high: float) -> None:

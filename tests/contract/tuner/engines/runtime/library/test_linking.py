@@ -170,8 +170,8 @@ def test_the_driver_is_clean_under_sanitizers(tmp_path: Path, monkeypatch: pytes
     gcc("-O1", "-g", *options, "-fPIC", "-c", HERE / "kernels.c", "-o", tmp_path / "kernels.o")
     facts = source.Facts(model="abc", toolchain="t", target="x", threads=2, features=())
     linking.link(plan(Convention.PACKED), [tmp_path / "kernels.o"], facts, tmp_path, str(compiler))
-    # The thread sanitizer follows no threads that a forked child starts.
-    cases = ("runs", "errors", "threads", *(["fork"] if sanitizer == "address" else []))
+    # Not forks: a child of theirs may wait for ever for a lock of their allocator that another thread held.
+    cases = ("runs", "errors", "threads")
     checks = program(tmp_path, *options, "-g")
     for case in cases:
         done = subprocess.run(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +60,8 @@ def _progress(verb: str, file: Path, size: int) -> Callable[[int, int], None] | 
 
 def until_finished(job: Job) -> None:
     """Show progress on standard error until the job has ended in any state. Raises KeyboardInterrupt on Ctrl-C."""
-    progress = Progress()
-    try:
+    with continuing(job):
+        progress = Progress()
         if _can_redraw():
             from tunesmith.cli.live import LiveView
 
@@ -68,6 +69,13 @@ def until_finished(job: Job) -> None:
                 _follow(job, progress, view.update)
         else:
             _follow(job, progress, PlainView(progress).update)
+
+
+@contextlib.contextmanager
+def continuing(job: Job) -> Iterator[None]:
+    """On Ctrl-C, say that the job continues, and how to follow or cancel it."""
+    try:
+        yield
     except KeyboardInterrupt:
         output.note(f"\njob {job.id} continues in the background")
         output.note(f"to follow it: tunesmith status {job.id} --watch")

@@ -62,10 +62,12 @@ def tune(
         if dry_run:
             return _plan(_planned(client, uploaded, request), as_json=as_json)
         job = client.tune(uploaded, **request)
-        _tell_wait(job)
-        _tell_secret(job, asked)
+        with connecting.continuing(job):
+            _tell_wait(job)
+            _tell_secret(job, asked)
+            if wait:
+                output.note(f"job {job.id}: {job.data['model_name']} for {job.data['target']}")
         if wait:
-            output.note(f"job {job.id}: {job.data['model_name']} for {job.data['target']}")
             connecting.until_finished(job)
             _show(job, to, as_json=as_json)
         else:

@@ -22,7 +22,7 @@ def plan_summary(data: Mapping[str, Any]) -> str | None:
     if "tuner" not in data:
         return None
     covered = data.get("covered", data.get("tasks_covered", 0))
-    parts = [f"{data['tuner']}: {data['tasks']} tuning tasks, {covered} covered by earlier searches"]
+    parts = [f"{data['tuner']}: {data['tasks']} tuning tasks, {covered} need no trials"]
     on_record = data.get("trials_on_record")
     if on_record and covered == data["tasks"]:
         parts.append(f"this budget allows no more than the {on_record} trials on record; a larger one may")

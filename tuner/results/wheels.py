@@ -25,11 +25,11 @@ _IMPORT = re.compile(r"^from tunesmith(?:\.runtime)? import ", re.MULTILINE)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 _INIT = '''\
-"""{name}, compiled for {target}.
+"""A tuned model.
 
     import {package}
 
-    outputs = {package}.run({{{feeds}}})
+    outputs = {package}.run(inputs)
 """
 
 from pathlib import Path as _Path
@@ -60,7 +60,7 @@ _METADATA = """\
 Metadata-Version: 2.1
 Name: {package}
 Version: {version}
-Summary: {name}, compiled for {target}
+Summary: A tuned model
 Requires-Python: >=3.11
 Requires-Dist: numpy>=1.24
 """
@@ -91,9 +91,9 @@ def write(folder: Path, manifest: Manifest) -> str:
 
 
 def _files(manifest: Manifest, package: str, info: str, version: str, library: bytes) -> Iterator[tuple[str, bytes]]:
-    facts = {"package": package, "name": manifest.model_name, "target": manifest.target, "version": version}
-    feeds = ", ".join(f"{spec.name!r}: …" for spec in manifest.inputs)
-    yield f"{package}/__init__.py", _INIT.format(library=LIBRARY, feeds=feeds, **facts).encode()
+    # Nothing that an uploader named: it would be code here.
+    facts = {"package": package, "version": version}
+    yield f"{package}/__init__.py", _INIT.format(library=LIBRARY, **facts).encode()
     yield f"{package}/{LIBRARY}", library
     yield f"{package}/_runtime/__init__.py", b""
     for module in _MODULES:

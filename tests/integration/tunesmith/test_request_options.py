@@ -90,7 +90,7 @@ def test_options_that_do_not_fit(
 
 @pytest.mark.usefixtures("url", "worker")
 def test_the_tuner_that_leads_is_told(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
-    told = "autotvm: 4 tuning tasks, 1 covered by earlier searches; records not usable: 5 of another toolchain"
+    told = "autotvm: 4 tuning tasks, 1 need no trials; records not usable: 5 of another toolchain"
     _, _, err = run(capsys, "tune", onnx)
     assert f"s; {told}" in err
     _, out, _ = run(capsys, "status", parsed(capsys, "jobs")[0]["id"])

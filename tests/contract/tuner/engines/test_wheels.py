@@ -42,7 +42,7 @@ def test_a_wheel_runs_beside_numpy_alone(twin: Twin, inputs: list[Path], tmp_pat
     params = {**twin.place, "records": None, "out_dir": str(folder), "format": "wheel"}
     twin.session.request("compile", params, timeout=200)
     facts = Manifest(
-        model_digest="0" * 64, model_name="Two wheels.onnx", variant="untuned", target=twin.target, threads=1,
+        model_digest="0" * 64, model_name='Two """ wheels.onnx', variant="untuned", target=twin.target, threads=1,
         device_key="x86_64/any/t1", toolchain=twin.session.hello["toolchain"], precision="f32",
         inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),

@@ -47,7 +47,10 @@ OWN_CODES = {
     "invalid_input": (5, "rejected before anything was sent"),
     "invalid_model": (5, "the file to upload is empty"),
     "invalid_budget": (5, "a budget that cannot be parsed, or that is given twice"),
-    "invalid_bundle": (5, "a bundle that this machine cannot run"),
+    "invalid_bundle": (5, "not a bundle, or one that this machine cannot run"),
+    "wrong_digest": (5, "`verify`: a file differs from its digest"),
+    "suspicious_library": (5, "`verify`: a library imports or exports what none of a model needs"),
+    "wrong_outputs": (5, "`verify --model`: the outputs differ from ONNX Runtime's"),
     "invalid_lock": (
         5,
         "not a lock file, a corrupt one, or one without the time that `--fail-if-slower` compares with",

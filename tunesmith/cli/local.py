@@ -135,7 +135,7 @@ def run_bundle(
         _check_npz(inputs)
         folder = Path(scratch).absolute()
         manifest = bundles.open_bundle(bundle, folder / "bundle")
-        _check_machine(manifest.target)
+        check_machine(manifest.target)
         _check_names(named, [spec.name for spec in manifest.outputs])
         spec = catalogue.get(manifest.engine)
         given = str(inputs.absolute()) if inputs else _filled(folder, manifest, fill)
@@ -144,7 +144,7 @@ def run_bundle(
         (folder / "written").mkdir()
         written = folder / "written" / "outputs.npz" if outputs else None
         python = environments.interpreter(spec, connection.home())
-        log, limits = folder / "engine.log", _limits(folder, manifest, memory_mb)
+        log, limits = folder / "engine.log", limits_of(folder, manifest, memory_mb)
         with EngineSession.start(spec, python, log_path=log, home=connection.home(), limits=limits) as session:
             try:
                 asked = {**params, "outputs": str(written) if written else None}
@@ -167,7 +167,8 @@ def run_bundle(
         )
 
 
-def _limits(folder: Path, manifest: Manifest, memory_mb: int | None) -> Limits:
+def limits_of(folder: Path, manifest: Manifest, memory_mb: int | None) -> Limits:
+    """Return limits for the code of the bundle in ``folder/bundle``, which can write in ``folder/written`` only."""
     from tuner.host.session import Limits
     from tuner.sandbox.limits import memory_of_host
 
@@ -267,7 +268,7 @@ def _check_names(named: Sequence[str], known: Sequence[str]) -> None:
             raise errors.InvalidInput(f"the bundle has no output {name!r}", code="unknown_output", hint=hint)
 
 
-def _check_machine(target: str) -> None:
+def check_machine(target: str) -> None:
     """Raise InvalidInput for code of another architecture, which could not be loaded."""
     import platform
 

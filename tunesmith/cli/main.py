@@ -24,6 +24,7 @@ from tunesmith.cli import (
     service_commands,
     token_commands,
     tune_command,
+    verify_command,
 )
 
 USAGE_EXIT = 2
@@ -78,6 +79,7 @@ tune_command.register(app)
 job_commands.register(app)
 pull_command.register(app)
 run_command.register(app)
+verify_command.register(app)
 service_commands.register(app)
 token_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")

@@ -1,7 +1,8 @@
-"""``tunesmith run`` on a bundle that an engine compiled a moment ago."""
+"""``tunesmith run`` and ``verify`` on a bundle that an engine compiled a moment ago."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -45,7 +46,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         place = {"bundle": str(folder / "compiled"), "inputs": None, "threads": 1}
         timings = timing.interleave([Timed(name=Variant.UNTUNED, engine=relay, params=place)], rounds=3)
     facts = manifest.Manifest(
-        model_digest="0" * 64, model_name="small", variant="untuned", target=target, threads=1, device_key=HERE.key,
+        model_digest=hashlib.sha256((folder / "model.onnx").read_bytes()).hexdigest(), model_name="small",
+        variant="untuned", target=target, threads=1, device_key=HERE.key,
         toolchain=toolchain, precision="f32", created_by="a test", inputs=(IMAGE,),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),), format="shared",
     )  # fmt: skip
@@ -173,3 +175,61 @@ def test_what_is_wrong(capsys: Capture, built: Path, arguments: list[str], statu
     assert err.startswith(f"error[{code}]: ")
     if code not in ("unreadable_file", "unwritable_file"):
         assert "\nhint: " in err
+
+
+def test_a_bundle_is_verified_with_its_model(capsys: Capture, built: Path) -> None:
+    told = parsed(capsys, "verify", built, "--model", built.with_name("model.onnx"))
+    assert told["sha256"] == hashlib.sha256(built.read_bytes()).hexdigest()
+    assert told["libraries"]["libmodel.so"]["exports"] == ["tunesmith_get_api"]
+    assert told["libraries"].keys() == {"libmodel.so", "mod.so"}
+    assert "example.py" in told["unchecked"]
+    [output] = told["outputs"]
+    assert (output["output"], output["passed"]) == ("scores", True)
+    status, out, err = run(capsys, "verify", built)
+    assert (status, err) == (0, "")
+    assert "native code" in out
+
+
+def changed(built: Path, into: Path, library: Path | None = None, **facts: str) -> Path:
+    """The bundle with another library or other facts, and the digests of these."""
+    manifest = bundle.open_bundle(built, into / "unpacked")
+    if library:
+        shutil.copyfile(library, into / "unpacked" / "libmodel.so")
+    bundle.write(
+        into / "changed.tar", compiled=into / "unpacked", manifest=replace(manifest, files={}, **facts),
+        report=NOTHING_TUNED,
+    )  # fmt: skip
+    return into / "changed.tar"
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "told"),
+    [
+        ('extern int system(const char *); int called(void) { return system("id"); }', [], "imports system, which"),
+        ("void ready(void) {}", [], "exports ready; only tunesmith_get_api"),
+        ("", ["-Wl,-rpath,/tmp"], "loads libraries from '/tmp'"),
+        ("", ["-z", "execstack"], "has an executable stack"),
+        ("", ["-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libutil.so.1"], "loads libutil.so.1"),
+    ],
+)
+def test_a_library_that_does_more_than_a_model_is_refused(
+    capsys: Capture, built: Path, tmp_path: Path, source: str, options: list[str], told: str
+) -> None:
+    hidden = 'int called(void) __attribute__((visibility("hidden")));' if "called" in source else ""
+    (tmp_path / "l.c").write_text(f"{hidden}int tunesmith_get_api(void) {{ return 0; }}\n{source}\n")
+    command = ["cc", "-shared", "-fPIC", "-o", tmp_path / "l.so", tmp_path / "l.c", *options]
+    subprocess.run(command, check=True)
+    status, out, err = run(capsys, "verify", changed(built, tmp_path, tmp_path / "l.so"))
+    assert (status, out) == (5, "")
+    assert err.startswith(f"error[suspicious_library]: libmodel.so {told}"), err
+
+
+def test_a_bundle_of_another_model_is_refused(capsys: Capture, built: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.onnx").write_bytes(models.small_network(seed=1))
+    for arguments in (["--model", "other.onnx"], ["--digest", "sha256:" + "0" * 64]):
+        status, _, err = run(capsys, "verify", built, *arguments)
+        assert (status, err.startswith("error[wrong_digest]: ")) == (5, True), err
+    digest = hashlib.sha256((tmp_path / "other.onnx").read_bytes()).hexdigest()
+    posing = changed(built, tmp_path, model_digest=digest)
+    status, _, err = run(capsys, "verify", posing, "--model", "other.onnx")
+    assert (status, err.startswith("error[wrong_outputs]: output scores differs from ONNX Runtime's")) == (5, True), err

@@ -9,6 +9,6 @@ Install it as ``tunesmith[run]``. The model is native code from the bundle: load
 """
 
 from tunesmith.runtime.loading import LoadError
-from tunesmith.runtime.sessions import InferenceSession, RunError, TensorInfo
+from tunesmith.runtime.sessions import InferenceSession, ModelMetadata, RunError, TensorInfo
 
-__all__ = ["InferenceSession", "LoadError", "RunError", "TensorInfo"]
+__all__ = ["InferenceSession", "LoadError", "ModelMetadata", "RunError", "TensorInfo"]

@@ -48,13 +48,8 @@ class Options(Structure):
     _fields_ = (("entry", c_int32), ("threads", c_int32), ("spin", c_int32), ("pin", c_int32))
 
 
-class Buffer(Structure):
-    """``tunesmith_input`` and ``tunesmith_output``, which differ in C in ``const`` only."""
-
-    _fields_ = (("data", c_void_p), ("bytes", c_uint64))
-
-
-_RUN = (c_void_p, POINTER(Buffer), c_int32, POINTER(Buffer), c_int32)
+_RUN = (c_void_p, c_void_p, c_int32, c_void_p, c_int32)
+"""Session, and arrays of ``tunesmith_input`` and ``tunesmith_output``: their addresses and bytes as 64-bit integers."""
 
 
 class Api(Structure):

@@ -34,6 +34,18 @@ class TensorInfo(NamedTuple):
     """As numpy writes it."""
 
 
+class ModelMetadata(NamedTuple):
+    """As ONNX Runtime's; ``custom_metadata_map`` is ``InferenceSession.metadata``."""
+
+    custom_metadata_map: dict[str, str]
+    producer_name: str = "tunesmith"
+    graph_name: str = ""
+    description: str = ""
+    domain: str = ""
+    graph_description: str = ""
+    version: int = 0
+
+
 class InferenceSession:
     """A tuned model, ready to run. May be used from several threads, one run at a time, and after a fork."""
 
@@ -63,18 +75,22 @@ class InferenceSession:
             raise loading.LoadError(self._error())
         self._description = self._api.description.contents
         entry = self._description.entries[options.entry]
-        self._inputs = [_info(entry.inputs[place]) for place in range(entry.input_count)]
-        self._outputs = [_info(entry.outputs[place]) for place in range(entry.output_count)]
-        self._places = {info.name: place for place, info in enumerate(self._outputs)}
-        self._input_names = {info.name for info in self._inputs}
-        self._dtypes = [np.dtype(info.dtype) for info in self._inputs]
+        self._inputs = [_Tensor(entry.inputs[place]) for place in range(entry.input_count)]
+        self._outputs = [_Tensor(entry.outputs[place]) for place in range(entry.output_count)]
+        self._names = [output.name for output in self._outputs]
         self._kernels = [(entry.kernels[place] or b"").decode() for place in range(entry.kernel_count)]
 
     def get_inputs(self) -> list[TensorInfo]:
-        return list(self._inputs)
+        return [each.info for each in self._inputs]
 
     def get_outputs(self) -> list[TensorInfo]:
-        return list(self._outputs)
+        return [each.info for each in self._outputs]
+
+    def get_providers(self) -> list[str]:
+        return ["CPUExecutionProvider"]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        return ModelMetadata(custom_metadata_map=self.metadata)
 
     @property
     def threads(self) -> int:
@@ -86,28 +102,38 @@ class InferenceSession:
         names = ("model", "toolchain", "target")
         return {name: (getattr(self._description, name) or b"").decode() for name in names}
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """Return the named outputs, or all, as new arrays.
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: None = None,  # noqa: ARG002 - programs written for ONNX Runtime pass it
+        *,
+        out: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Return the named outputs, or all, as arrays.
 
-        Inputs are arrays of the model's shapes and types. Raises ValueError for others, and RunError.
+        Inputs are arrays of the model's shapes and types. ``out`` has arrays by name to write outputs to; the others
+        are new. Arrays at addresses that are multiples of 64 are not copied. Raises ValueError for unsuitable arrays
+        and names, and RunError.
         """
-        names = [info.name for info in self._outputs] if output_names is None else output_names
-        wanted = {self._place(name) for name in names}
-        outputs = [_aligned(info) if place in wanted else None for place, info in enumerate(self._outputs)]
-        self._call(self._api.run, self._checked(input_feed), outputs)
-        return [outputs[self._places[name]] for name in names]
+        names = output_names or self._names
+        if out and not out.keys() <= set(names):
+            raise ValueError(f"out has {', '.join(out)}; the outputs asked for are {', '.join(names)}")
+        made = {name: self._output(name, out) for name in names}
+        self._call(self._api.run, self._arrays(input_feed), [made.get(name) for name in self._names])
+        return [made[name] for name in names]
 
     def time(self, input_feed: Mapping[str, Any], *, number: int = 1, repeat: int = 1) -> list[float]:
         """Return seconds per run, one value per repeat, each the mean of ``number`` runs, after a warm-up run.
 
         The arrays are prepared beforehand, so that this is the time of the model. Raises as ``run`` does.
         """
-        inputs = [_aligned(info) for info in self._inputs]
-        for array, given in zip(inputs, self._checked(input_feed), strict=True):
+        inputs = [each.empty() for each in self._inputs]
+        for array, given in zip(inputs, self._arrays(input_feed), strict=True):
             array[...] = given
-        outputs = [_aligned(info) for info in self._outputs]
+        outputs = [each.empty() for each in self._outputs]
         self._call(self._api.run, inputs, outputs)
-        run, arguments = self._api.run, (self._session, _buffers(inputs), len(inputs), _buffers(outputs), len(outputs))
+        run, arguments = self._api.run, (self._session, _words(inputs), len(inputs), _words(outputs), len(outputs))
         samples = []
         for _ in range(repeat):
             started = time.perf_counter()
@@ -121,7 +147,7 @@ class InferenceSession:
         """Run once and return each kernel's name and seconds, in the order of execution. Raises as ``run`` does."""
         times = (ctypes.c_uint64 * len(self._kernels))()
         unwanted = [None] * len(self._outputs)
-        self._call(self._api.profile, self._checked(input_feed), unwanted, times, len(self._kernels))
+        self._call(self._api.profile, self._arrays(input_feed), unwanted, times, len(self._kernels))
         return [(name, nanoseconds * 1e-9) for name, nanoseconds in zip(self._kernels, times, strict=True)]
 
     def close(self) -> None:
@@ -141,53 +167,74 @@ class InferenceSession:
     def __del__(self) -> None:
         self.close()
 
-    def _checked(self, feed: Mapping[str, Any]) -> list[Any]:
+    def _arrays(self, feed: Mapping[str, Any]) -> list[Any]:
         """Return the inputs in their order as contiguous arrays. Raises ValueError."""
-        if feed.keys() != self._input_names:
-            given = ", ".join(feed) or "nothing"
-            raise ValueError(f"the model's inputs are {', '.join(info.name for info in self._inputs)}; given: {given}")
-        arrays = []
-        for info, dtype in zip(self._inputs, self._dtypes, strict=True):
-            array = np.ascontiguousarray(feed[info.name])
-            if array.dtype != dtype or list(np.shape(feed[info.name])) != info.shape:
-                given = f"{array.dtype}{list(np.shape(feed[info.name]))}"
-                raise ValueError(f"input {info.name} is {info.dtype}{info.shape}, not {given}")
-            arrays.append(array)
+        try:
+            arrays = [each.contiguous(feed[each.name]) for each in self._inputs]
+        except KeyError:
+            arrays = []
+        if len(arrays) != len(feed) or len(arrays) != len(self._inputs):
+            given, known = ", ".join(feed) or "nothing", ", ".join(each.name for each in self._inputs)
+            raise ValueError(f"the model's inputs are {known}; given: {given}")
         return arrays
 
-    def _call(self, function: Any, inputs: list[Any], outputs: list[Any], *more: Any) -> None:
-        if function(self._session, _buffers(inputs), len(inputs), _buffers(outputs), len(outputs), *more):
-            raise RunError(self._error())
+    def _output(self, name: str, out: Mapping[str, Any] | None) -> Any:
+        """Return the caller's array for an output, or a new one. Raises ValueError."""
+        for each in self._outputs:
+            if each.name == name:
+                return each.writable(out[name]) if out and name in out else each.empty()
+        raise ValueError(f"the model has no output {name!r}; it has {', '.join(self._names)}")
 
-    def _place(self, name: str) -> int:
-        try:
-            return self._places[name]
-        except KeyError:
-            raise ValueError(f"the model has no output {name!r}; it has {', '.join(self._places)}") from None
+    def _call(self, function: Any, inputs: list[Any], outputs: list[Any], *more: Any) -> None:
+        if function(self._session, _words(inputs), len(inputs), _words(outputs), len(outputs), *more):
+            raise RunError(self._error())
 
     def _error(self) -> str:
         return (self._api.error() or b"").decode(errors="replace")
 
 
-def _info(tensor: Any) -> TensorInfo:
-    dtype = tensor.dtype.decode()
-    shape = [int(tensor.shape[place]) for place in range(tensor.rank)]
-    return TensorInfo(tensor.name.decode(), shape, f"tensor({_ONNX_NAMES.get(dtype, dtype)})", dtype)
+class _Tensor:
+    """An input or output of the model, and the arrays for it."""
+
+    def __init__(self, tensor: Any) -> None:
+        dtype = tensor.dtype.decode()
+        shape = [int(tensor.shape[place]) for place in range(tensor.rank)]
+        self.name: str = tensor.name.decode()
+        self.info = TensorInfo(self.name, shape, f"tensor({_ONNX_NAMES.get(dtype, dtype)})", dtype)
+        self._dtype, self._shape = np.dtype(dtype), tuple(shape)
+        self._bytes = math.prod(shape) * self._dtype.itemsize
+
+    def empty(self) -> Any:
+        """Return an uninitialized array at an aligned address; numpy's own start anywhere."""
+        memory = np.empty(self._bytes + _ALIGNMENT, np.uint8)
+        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+        return np.ndarray(self._shape, self._dtype, memory, start)
+
+    def contiguous(self, given: Any) -> Any:
+        """Return the array, or a contiguous copy. Raises ValueError for another shape or type."""
+        array = given if type(given) is np.ndarray else np.asarray(given)
+        if array.dtype != self._dtype or array.shape != self._shape:
+            raise ValueError(f"input {self.name} is {self._described()}, not {array.dtype}{list(array.shape)}")
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(self._shape)
+
+    def writable(self, given: Any) -> Any:
+        """Return the array if an output can be written to it. Raises ValueError."""
+        if (
+            not isinstance(given, np.ndarray)
+            or given.dtype != self._dtype
+            or given.shape != self._shape
+            or not given.flags.carray
+        ):
+            raise ValueError(f"output {self.name} needs a contiguous, writable array of {self._described()}")
+        return given
+
+    def _described(self) -> str:
+        return f"{self.info.dtype}{self.info.shape}"
 
 
-def _buffers(arrays: Sequence[Any]) -> Any:
+def _words(arrays: Sequence[Any]) -> Any:
     """Return C's description of arrays, which it does not keep alive; None is an output that is not wanted."""
-    buffers = (interface.Buffer * len(arrays))()
-    for buffer, array in zip(buffers, arrays, strict=True):
-        if array is not None:
-            buffer.data, buffer.bytes = array.ctypes.data, array.nbytes
-    return buffers
-
-
-def _aligned(info: TensorInfo) -> Any:
-    """Return an uninitialized array at an aligned address; numpy's own start anywhere."""
-    dtype = np.dtype(info.dtype)
-    size = math.prod(info.shape) * dtype.itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(info.shape)
+    words: list[int] = []
+    for array in arrays:
+        words += (0, 0) if array is None else (array.__array_interface__["data"][0], array.nbytes)
+    return (ctypes.c_uint64 * len(words))(*words)

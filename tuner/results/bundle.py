@@ -39,6 +39,8 @@ ADDED = {
 """Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
 STANDALONE = ("libmodel.so", "tunesmith.h")
 """The model as a library that needs no TVM, and its interface; only of builds that can do without."""
+BUILD_FILES = ("tunesmith.hpp", "tunesmith-config.cmake", "tunesmith.pc")
+"""Files of ``interface/``, the same in every bundle with such a library: for C++, CMake and pkg-config."""
 NEEDS_TVM = "needs-tvm.txt"
 """File of an engine that says why there is no such library; it becomes ``Manifest.needs_tvm``."""
 MANIFEST = "manifest.json"
@@ -47,12 +49,13 @@ RECORDS = "records.json"
 README = "README.md"
 EXAMPLE = "example.py"
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
-FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE)
+FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, BUILD_FILES)
 """All files that a bundle may contain, except a wheel."""
 
 MAX_BYTES = 8 * 1024**3
 _MAX_MANIFEST_BYTES = 4 * 1024**2
 _CHUNK_BYTES = 1024 * 1024
+_INTERFACE = Path(__file__).with_name("interface")
 _MANIFESTS = TypeAdapter(Manifest)
 
 
@@ -76,10 +79,12 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
         binaries |= {wheels.write(compiled, manifest)}
     if (compiled / NEEDS_TVM).exists():
         manifest = dataclasses.replace(manifest, needs_tvm=(compiled / NEEDS_TVM).read_text().strip())
+    built_with = BUILD_FILES if STANDALONE[0] in binaries else ()
     texts = {
+        **{name: (_INTERFACE / name).read_bytes() for name in built_with},
         EVIDENCE: _json(evidence(report)),
         RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),
-        README: bundle_texts.readme(manifest, report, binaries).encode(),
+        README: bundle_texts.readme(manifest, report, binaries.union(built_with)).encode(),
         EXAMPLE: bundle_texts.example(manifest).encode(),
     }
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
@@ -87,7 +92,7 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
     complete = dataclasses.replace(manifest, files=dict(sorted(digests.items())))
     texts[MANIFEST] = _json(dataclasses.asdict(complete))
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in sorted(binaries | TEXTS):
+        for name in sorted(binaries | texts.keys()):
             if name in texts:
                 archive.addfile(_member(name, len(texts[name])), io.BytesIO(texts[name]))
             else:

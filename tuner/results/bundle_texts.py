@@ -164,6 +164,10 @@ def _needs(manifest: Manifest) -> str:
 _FILES = {
     "libmodel.so": "the model as a library that needs libc alone",
     "tunesmith.h": "the C interface of such libraries, with an example",
+    "tunesmith.hpp": "the same for C++",
+    "tunesmith-config.cmake": "for CMake: `find_package(tunesmith CONFIG)`, targets `tunesmith::model` and "
+    "`tunesmith::headers`",
+    "tunesmith.pc": "for pkg-config: `PKG_CONFIG_PATH=. pkg-config --cflags --libs tunesmith`",
     "model.onnx": "one node, which computes the whole model",
     "libtunesmith_ort.so": "runs that node in ONNX Runtime 1.17 or later, with the `libmodel.so` beside it",
     "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
@@ -227,7 +231,7 @@ def _without_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
     outputs = InferenceSession("libmodel.so").run(None, {{{names}}})
 
 The first argument may also be the bundle, whose digests are then checked. C programs include `tunesmith.h`. The library
-is native code: run it if you trust whoever made it.
+is native code: `tunesmith verify` checks its form, but run it only if you trust whoever made it.
 
 {_as_package(binaries)}{_in_onnx_runtime(binaries)}"""
 

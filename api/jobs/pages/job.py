@@ -199,6 +199,9 @@ _MOST_MANIFEST_BYTES = 1024 * 1024
 _MEANINGS = {
     "libmodel.so": "the compiled network, for programs without TVM",
     "tunesmith.h": "the C interface of libmodel.so",
+    "tunesmith.hpp": "the same for C++",
+    "tunesmith-config.cmake": "for find_package(tunesmith) of CMake",
+    "tunesmith.pc": "for pkg-config",
     bundle.LIBRARY: "the compiled network, for TVM",
     bundle.OBJECTS: "object files for linking",
     bundle.ARCHIVE: "a static library whose functions register themselves",

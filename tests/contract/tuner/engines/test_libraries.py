@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,9 +14,8 @@ import pytest
 from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin
 from tuner.engines.runtime.library import linking
-from tuner.host import catalogue
 from tuner.host.session import EngineSession
 from tuner.results import bundle, manifest
 
@@ -181,15 +179,7 @@ def test_a_bundle_runs_with_numpy_alone_once_its_digests_are_right(
 
 @pytest.fixture
 def client_alone(tmp_path: Path) -> dict[str, str]:
-    """The environment of a process that has the client and numpy, and nothing else of ours."""
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    (packages / "tunesmith").symlink_to(catalogue.ROOT / "tunesmith")
-    [numpy] = home().glob("engines/onnx-*/lib/python3.11/site-packages/numpy")
-    for name in ("numpy", "numpy.libs"):
-        (packages / name).symlink_to(numpy.with_name(name))
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TUNESMITH"))}
-    return {**clean, "PYTHONPATH": str(packages), "PYTHONSAFEPATH": "1"}
+    return asking.with_numpy_alone(tmp_path / "packages")
 
 
 def test_the_client_alone_runs_a_bundle(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -132,6 +133,17 @@ def inside(engine: str, script: str, *arguments: str | Path, folder: Path = cata
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def with_numpy_alone(packages: Path) -> dict[str, str]:
+    """The environment of a process that has the client and numpy, in a new folder, and nothing else of ours."""
+    packages.mkdir()
+    (packages / "tunesmith").symlink_to(catalogue.ROOT / "tunesmith")
+    [numpy] = home().glob("engines/onnx-*/lib/python3.11/site-packages/numpy")
+    for name in ("numpy", "numpy.libs"):
+        (packages / name).symlink_to(numpy.with_name(name))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TUNESMITH"))}
+    return {**clean, "PYTHONPATH": str(packages), "PYTHONSAFEPATH": "1"}
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> str:

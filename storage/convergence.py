@@ -2,14 +2,13 @@
 
 The estimate is the time of one run of the network with the best schedules so far. If default schedules were measured,
 which AutoTVM does with the first trial of each task, it is the untuned build's time minus the savings on them.
-Otherwise it is the sum of the best latencies; an operator without trials counts with its share, by FLOPs, of the
-untuned build's time, so the sum may grow until all are measured; points before are then raised to it, so that a curve
-never rises. The estimate never exceeds the untuned build's time, as that build is published if nothing is faster.
+Otherwise it is the sum of the best latencies, once every operator that the search still plans trials for is measured;
+one that it plans none for counts with its share, by FLOPs, of the untuned build's time. The estimate never exceeds the
+untuned build's time, as that build is published if nothing is faster, and it never rises.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -22,10 +21,10 @@ from sqlalchemy.orm import Session
 
 from domain.artifacts import Variant
 from domain.digests import WorkloadDigest
-from domain.jobs import Job, Placement, Precision, Tuner
+from domain.jobs import EventKind, Job, Placement, Precision, Tuner
 from domain.stage_results import BaselineResult
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from storage import artifacts, stages, tuning_tasks
+from storage import artifacts, events, stages, tuning_tasks
 from storage.tables import RecordRow, workload_digest
 
 MOST_POINTS = 600
@@ -81,8 +80,8 @@ class Estimator:
         defaults: Mapping[WorkloadDigest, float],
         began_at: datetime | None,
     ) -> None:
-        """``known`` are best latencies from before the job, ``defaults`` latencies of default schedules,
-        ``began_at`` the first start of tuning."""
+        """``known`` are best latencies from before the job, ``defaults`` latencies of default schedules in the order
+        of their measurement, ``began_at`` the first start of tuning."""
         self.tasks = tasks
         self.level = level
         self.began_at = began_at
@@ -91,6 +90,16 @@ class Estimator:
         self._best = {digest: known[digest] for digest in self._tasks if digest in known}
         self._groups = _groups(self._tasks)
         self._flop = sum(self._weight(group) * self._flops(group) for group in self._groups)
+        self._planned = {
+            workload_digest(task.extracted.workload_key) for task in tasks if task.trials_done < task.trials_planned
+        }
+        place_of = {digest: place for place, group in enumerate(self._groups) for digest in group}
+        self._group_defaults: dict[int, float] = {}
+        """Of alternatives, the default that was measured first."""
+        for digest, latency in defaults.items():
+            if digest in place_of:
+                self._group_defaults.setdefault(place_of[digest], latency)
+        self._untuned_times = self._times_in_untuned()
         self._trials = 0
         self.estimate: float | None = None
         """Seconds of one run of the network with the best schedules so far; None if unknown."""
@@ -133,7 +142,7 @@ class Estimator:
             estimate.append((self._trials, self._seconds(trials[-1]), self.estimate))
         return Curve(
             trials=self._trials,
-            estimate=thinned(_never_rising(estimate)),
+            estimate=thinned(estimate),
             tasks={position: thinned(points) for position, points in tasks.items()},
             best={self._tasks[digest].position: latency for digest, latency in self._best.items()},
         )
@@ -149,16 +158,36 @@ class Estimator:
         return math.fsum(known) if known and len(known) == len(best) else None
 
     def _against(self, untuned: float) -> float:
-        gained = least = unknown = 0.0
+        if self._untuned_times:
+            return untuned - math.fsum(time * self._saved(each) for each, time in self._untuned_times.items())
+        known = unknown = 0.0
         for group in self._groups:
             weight, best = self._weight(group), self._fastest(group)
-            if best is None:
+            if best is not None:
+                known += weight * best
+            elif self._planned.isdisjoint(group):
                 unknown += weight * untuned * self._flops(group) / self._flop
-                continue
-            least += weight * best
-            default = min((self._defaults[digest] for digest in group if digest in self._defaults), default=best)
-            gained += weight * (default - best)
-        return max(untuned - gained, least) if self._defaults else least + unknown
+            else:
+                return untuned
+        return known + unknown
+
+    def _times_in_untuned(self) -> dict[int, float]:
+        """Return the seconds of each operator in a run of the untuned build, by its place among the groups.
+
+        Only of operators whose default schedule was measured. Measured alone they may take longer than in the run, so
+        those that were measured last count with what is left of it: another default then changes no earlier estimate.
+        """
+        found: dict[int, float] = {}
+        left = self.level.untuned or 0.0
+        for place, default in self._group_defaults.items():
+            found[place] = min(left, self._weight(self._groups[place]) * default)
+            left -= found[place]
+        return found
+
+    def _saved(self, place: int) -> float:
+        """Return the share of its default schedule's time that an operator saves."""
+        best = self._fastest(self._groups[place])
+        return 0.0 if best is None else max(0.0, 1.0 - best / self._group_defaults[place])
 
     def _weight(self, group: Sequence[WorkloadDigest]) -> int:
         return max(self._tasks[digest].weight for digest in group)
@@ -188,6 +217,17 @@ def begin(session: Session, job: Job, *, began_at: datetime | None = None) -> Es
         defaults=defaults(firsts) if job.request.precision is Precision.F32 else {},
         began_at=began_at,
     )
+
+
+def best_so_far(session: Session, job: Job, estimator: Estimator) -> float | None:
+    """Return the least estimate that the job has had, in seconds.
+
+    Another strategy may have led before, whose build may still be published. Estimates from before another measurement
+    of the untuned build do not count.
+    """
+    last = None if estimator.level.is_final else events.latest(session, job.id, EventKind.PROGRESS)
+    before = last.data.get("estimate") if last and last.data.get("untuned") == estimator.level.untuned else None
+    return min((each for each in (before, estimator.estimate) if each is not None), default=None)
 
 
 def _level(session: Session, job: Job) -> Level:
@@ -227,12 +267,6 @@ def defaults(firsts: Mapping[WorkloadDigest, TrialRow]) -> dict[WorkloadDigest, 
         for digest, first in firsts.items()
         if first.latency is not None and first.tuner == Tuner.AUTOTVM
     }
-
-
-def _never_rising(points: Sequence[Point]) -> list[Point]:
-    """Raise points to the highest one after them: where an estimate grew, those before it knew less."""
-    values = list(itertools.accumulate((value for _, _, value in reversed(points)), max))[::-1]
-    return [(trials, seconds, value) for (trials, seconds, _), value in zip(points, values, strict=True)]
 
 
 def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:
@@ -287,9 +321,10 @@ def first_id(session: Session, job_id: str) -> int | None:
 def first_ever(
     session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement
 ) -> dict[WorkloadDigest, TrialRow]:
-    """Return the oldest record of each workload at the placement, of any owner, by digest."""
+    """Return the oldest record of each workload at the placement, of any owner, by digest, in the order of ids."""
     oldest = select(func.min(RecordRow.id)).where(*_at(workload_digests, placement)).group_by(RecordRow.workload_digest)
-    found = [TrialRow(*row) for row in session.execute(select(*_COLUMNS).where(RecordRow.id.in_(oldest)))]
+    query = select(*_COLUMNS).where(RecordRow.id.in_(oldest)).order_by(RecordRow.id)
+    found = [TrialRow(*row) for row in session.execute(query)]
     return {trial.workload_digest: trial for trial in found}
 
 

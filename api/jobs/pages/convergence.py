@@ -22,6 +22,8 @@ class Convergence:
     curve: Curve
     estimator: Estimator
     """State after the last trial of the curve."""
+    best_so_far: float | None
+    """Seconds of one run with the best schedules so far; None if unknown."""
     events: list[JobEvent]
     """Stage events and notes."""
     last_event: int
@@ -32,9 +34,11 @@ def read(session: Session, job: Job) -> Convergence:
     last_event = events.newest(session, job.id)
     stage_events = events.of_kinds(session, job.id, [EventKind.STAGE, EventKind.NOTE], _MOST_EVENTS)
     estimator = convergence.begin(session, job, began_at=_began(stage_events))
+    curve = estimator.follow(convergence.trials_of_job(session, job.id))
     return Convergence(
-        curve=estimator.follow(convergence.trials_of_job(session, job.id)),
+        curve=curve,
         estimator=estimator,
+        best_so_far=convergence.best_so_far(session, job, estimator),
         last_event=last_event,
         events=stage_events,
     )

@@ -201,6 +201,7 @@ class ScriptedWorker:
                 "seconds_left": round(seconds / done * (planned - done), 1),
                 "share": share(Budget(trials=planned), Stage.TUNE, done / planned),
                 "estimate": estimator.estimate,
+                "untuned": estimator.level.untuned,
                 "basis": estimator.basis,
                 "tasks": [told],
             }

@@ -86,13 +86,8 @@ class SearchProgress:
             self._require_lease(session)
             added = records.add(session, [record])
             candidates.settle_trial(session, self._context.job, data)
-            if not self._done[key]:
-                # It may be the default schedule, which the estimate counts from.
-                self._estimator = None
             self.trials_done += added
-            self._done[key] += added
-            if record.latency is not None:
-                self._learn(key, record.latency)
+            self._advance(key, self._done[key] + added, record.latency)
             self._count(session, seconds)
             self._report_if_due(session)
 
@@ -106,11 +101,7 @@ class SearchProgress:
         if total == self.trials_done:
             return
         for key, (done, best) in found.items():
-            if not self._done[key]:
-                self._estimator = None
-            self._done[key] = done
-            if best is not None:
-                self._learn(key, best)
+            self._advance(key, done, best)
         self.trials_done = total
         with self._context.database.transaction() as session:
             self._require_lease(session)
@@ -132,6 +123,15 @@ class SearchProgress:
 
     def _require_lease(self, session: Session) -> None:
         self._context.heartbeat.require(jobs.holds(session, self._context.job.id, self._context.lease))
+
+    def _advance(self, key: str, done: int, latency: float | None) -> None:
+        # The first trial may be the default schedule, which the estimate counts from; after the last one, it expects
+        # no more.
+        if not self._done[key] or done >= self._by_key[key].trials_planned:
+            self._estimator = None
+        self._done[key] = done
+        if latency is not None:
+            self._learn(key, latency)
 
     def _learn(self, key: str, latency: float) -> None:
         best = self._best[key]
@@ -163,15 +163,17 @@ class SearchProgress:
     def _report(self, session: Session) -> None:
         """Data from which a watcher updates its page and plots without another request."""
         job_id = self._context.job.id
+        job = jobs.get(session, job_id)
         if self._estimator is None:
-            self._estimator = convergence.begin(session, jobs.get(session, job_id))
+            self._estimator = convergence.begin(session, job)
             self._estimator.follow(convergence.trials_of_job(session, job_id))
         data = {
             "trials_done": self.trials_done,
             "trials_planned": self.trials_planned,
             "seconds": round(self._seconds, 3),
             **self._ahead(),
-            "estimate": self._estimator.estimate,
+            "estimate": convergence.best_so_far(session, job, self._estimator),
+            "untuned": self._estimator.level.untuned,
             "basis": self._estimator.basis,
             "tasks": [self._standing(key) for key in sorted(self._changed, key=self._position)],
         }

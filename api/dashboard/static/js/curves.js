@@ -94,8 +94,6 @@ export class Curves {
     const seconds = told.began_at ? Math.max(0, (Date.parse(event.at) - Date.parse(told.began_at)) / 1000) : 0;
     const place = [event.trials_done, seconds];
     if (event.estimate !== null && event.trials_done > told.trials) {
-      // Where the estimate grew, earlier points knew less: a curve never rises.
-      for (const point of told.estimate) point[VALUE] = Math.max(point[VALUE], event.estimate);
       // A level stretch needs only its ends.
       if (told.estimate.slice(-2).filter((point) => point[VALUE] === event.estimate).length === 2) told.estimate.pop();
       told.estimate.push([...place, event.estimate]);

@@ -25,11 +25,14 @@ def inspector(home: Path) -> Inspector:
     return Inspector(spec=spec, python=environments.interpreter(spec, home), home=home, seconds=PREPARE_SECONDS)
 
 
-def build_untuned(engine: EngineSession, model: Path, folder: Path, *, threads: int) -> Path:
+def build_untuned(
+    engine: EngineSession, model: Path, folder: Path, *, threads: int, bundle_format: str = "shared"
+) -> Path:
     """Compile a prepared model for this machine without records; return ``folder``. Raises EngineError."""
     params = {
         "model": str(model), "target": f"llvm -mcpu={engine.hello['mcpu']}", "threads": threads, "precision": "f32",
-        "rewrite": False, "tuner": None, "options": {}, "format": "shared", "records": None, "out_dir": str(folder),
+        "rewrite": False, "tuner": None, "options": {}, "format": bundle_format, "records": None,
+        "out_dir": str(folder),
     }  # fmt: skip
     engine.request("compile", params, timeout=BUILD_SECONDS)
     return folder

@@ -207,7 +207,7 @@ class _Tensor:
     def empty(self) -> Any:
         """Return an uninitialized array at an aligned address; numpy's own start anywhere."""
         memory = np.empty(self._bytes + _ALIGNMENT, np.uint8)
-        start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+        start = -_address(memory) % _ALIGNMENT
         return np.ndarray(self._shape, self._dtype, memory, start)
 
     def contiguous(self, given: Any) -> Any:
@@ -236,5 +236,12 @@ def _words(arrays: Sequence[Any]) -> Any:
     """Return C's description of arrays, which it does not keep alive; None is an output that is not wanted."""
     words: list[int] = []
     for array in arrays:
-        words += (0, 0) if array is None else (array.__array_interface__["data"][0], array.nbytes)
+        words += (0, 0) if array is None else (_address(array), array.nbytes)
     return (ctypes.c_uint64 * len(words))(*words)
+
+
+def _address(array: Any) -> int:
+    if array.flags.writeable and array.nbytes:
+        # Cheaper than numpy's ways, which build objects that describe the whole array.
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    return int(array.ctypes.data)

@@ -36,6 +36,20 @@ with InferenceSession(path, threads=int(threads)) as session:
                  for name, array in feeds.items()}
     again = session.run(names[-1:], unaligned)
     assert again[0].tobytes() == np.load(outputs)[names[-1]].tobytes()
+    mine = np.empty_like(again[0])
+    frozen = {name: array.copy() for name, array in feeds.items()}
+    for array in frozen.values():
+        array.flags.writeable = False
+    assert session.run([], frozen, None, out={names[-1]: mine})[-1] is mine
+    assert mine.tobytes() == again[0].tobytes()
+    for wrong in ({"none": mine}, {names[-1]: mine[:, :-1]}, {names[-1]: mine.astype(np.float64)}):
+        try:
+            session.run(None, feeds, out=wrong)
+        except ValueError:
+            continue
+        raise AssertionError(wrong)
+    assert session.get_modelmeta().custom_metadata_map == session.metadata
+    assert session.get_providers() == ["CPUExecutionProvider"]
     assert len(session.time(feeds, number=2, repeat=3)) == 3
     seconds = session.profile(feeds)
     print(__import__("json").dumps({"inputs": session.get_inputs(), "metadata": session.metadata,

@@ -207,11 +207,26 @@ def wide_convolution() -> bytes:
     return model(nodes, inputs={"x": (1, 8, 9, 9)}, outputs={"y": (1, 8, 9, 9)}, tensors=tensors)
 
 
-def top_values() -> bytes:
-    """The two largest of ``x`` [1, 8]: ``values`` [1, 2]. TVM's runtime computes them."""
-    count = _tensor("k", (1,), _INT64, struct.pack("<q", 2))
-    nodes = [_node("TopK", ["x", "k"], ["values", "places"])]
-    return model(nodes, inputs={"x": (1, 8)}, outputs={"values": (1, 2)}, tensors=[count])
+def ranked() -> bytes:
+    """The six largest of each row of ``x`` [4, 40] and the two smallest of each column, with their places.
+
+    Outputs are ``large`` and ``high`` [4, 6], ``small`` and ``low`` [2, 40].
+    """
+    counts = [_tensor(name, (1,), _INT64, struct.pack("<q", count)) for name, count in (("six", 6), ("two", 2))]
+    nodes = [
+        _node("TopK", ["x", "six"], ["large", "high_"]),
+        _node("TopK", ["x", "two"], ["small", "low_"], axis=0, largest=0),
+        _node("Cast", ["high_"], ["high"], to=_FLOAT),
+        _node("Cast", ["low_"], ["low"], to=_FLOAT),
+    ]
+    outputs = {"large": (4, 6), "high": (4, 6), "small": (2, 40), "low": (2, 40)}
+    return model(nodes, inputs={"x": (4, 40)}, outputs=outputs, tensors=counts)
+
+
+def nonzero_places() -> bytes:
+    """The places of what is not 0 in ``x`` [8]: ``places`` [1, n], as many as there are."""
+    nodes = [_node("NonZero", ["x"], ["found"]), _node("Cast", ["found"], ["places"], to=_FLOAT)]
+    return model(nodes, inputs={"x": (8,)}, outputs={"places": (1, "n")})
 
 
 def reduce_mean_18() -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -151,15 +151,28 @@ def finish(module: Any, target: Any) -> Any:
     """Rearrange the weights to the layouts that schedules ask for, at build time."""
     transform = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
+        split = _split_layout_rewrites(module)
         return _apply(
-            module,
-            [
-                transform.SplitLayoutRewritePreproc(),
-                transform.CanonicalizeBindings(),
-                transform.FoldConstant(),
-                transform.DeadCodeElimination(),
-            ],
+            split, [transform.CanonicalizeBindings(), transform.FoldConstant(), transform.DeadCodeElimination()]
         )
+
+
+def _split_layout_rewrites(module: Any) -> Any:
+    """Make functions of their own of the rearrangements of weights.
+
+    TVM's pass fails on functions that only call one of TVM's runtime, such as those that sort: they have no loops.
+    """
+    functions = dict(module.functions_items())
+    calls = {variable: function for variable, function in functions.items() if _is_call(function)}
+    others = {variable: function for variable, function in functions.items() if variable not in calls}
+    split = relax.transform.SplitLayoutRewritePreproc()(tvm.IRModule(others, attrs=module.attrs))
+    for variable, function in calls.items():
+        split[variable] = function
+    return split
+
+
+def _is_call(function: Any) -> bool:
+    return isinstance(function, tirx.PrimFunc) and isinstance(function.body.block.body, tirx.Evaluate)
 
 
 def _apply(module: Any, passes: list[Any]) -> Any:

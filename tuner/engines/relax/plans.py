@@ -49,6 +49,7 @@ class _Reader:
         self._calls: list[Call] = []
         self._registers: dict[int, Any] = {}
         self._builtins: dict[str, Callable[..., Any]] = {
+            "alloc_shape_heap": self._heap,
             "alloc_storage": lambda *_: None,
             "alloc_tensor": self._alloc,
             "check_tensor_info": lambda *_: None,
@@ -135,6 +136,9 @@ class _Reader:
     def _reshape(self, given: Any, shape: Any) -> int:
         source = self._tensors[self._tensor(given)]
         return self._add(source.dtype, _fixed(shape), source.kind, source.index)
+
+    def _heap(self, *_: Any) -> None:
+        raise NotStandalone("symbolic shapes")
 
     def _match(self, _given: Any, _heap: Any, _rank: Any, *rules: Any) -> None:
         # The last argument is the text of the error.

@@ -29,6 +29,7 @@ def add(operator: str, converter: Converter) -> None:
 def install() -> None:
     """Add the converters below; idempotent."""
     add("GridSample", grid_sample)
+    add("TopK", top_k)
 
 
 _METHODS = {
@@ -58,3 +59,14 @@ def grid_sample(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) ->
         padding_mode=attributes.get("padding_mode", b"zeros").decode(),
         align_corners=bool(attributes.get("align_corners", 0)),
     )
+
+
+def top_k(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
+    """Convert TopK. TVM's own converter sorts all for the smallest values, and makes slices that it cannot type.
+
+    Values are sorted, as with ``sorted=1``; without it their order is free.
+    """
+    # Opset 10 made the attribute an input.
+    data, count = inputs if len(inputs) == 2 else (inputs[0], attributes["k"])
+    smallest = attributes.get("largest", 1) == 0
+    return relay.topk(data, count, axis=attributes.get("axis", -1), is_ascend=smallest, dtype="int64")

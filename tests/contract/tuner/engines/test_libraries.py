@@ -221,13 +221,23 @@ def test_the_client_alone_runs_a_bundle(
     assert (refused.returncode, "is not an .npz file" in refused.stderr) == (5, True)
 
 
-def test_what_needs_tvm_is_named(relay_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    prepared, _ = asking.prepare(reference, models.top_values(), tmp_path)
-    params = {**relay_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
-    answer = relay_twin.session.request("compile", params, timeout=200)
+def test_a_library_sorts_as_tvm_does(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, specs = asking.prepare(reference, models.ranked(), tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    out = tmp_path / "out"
+    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(out)}
+    assert "libmodel.so" in twin.session.request("compile", params, timeout=200)["files"]
+    assert_equal_to_tvm(twin.name, out, inputs, tmp_path)
+    assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
+
+
+def test_what_needs_tvm_is_named(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, _ = asking.prepare(reference, models.nonzero_places(), tmp_path)
+    params = {**relax_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
+    answer = relax_twin.session.request("compile", params, timeout=200)
     assert "libmodel.so" not in answer["files"]
     assert "needs-tvm.txt" in answer["files"]
-    assert (tmp_path / "out" / "needs-tvm.txt").read_text() == "functions of TVM's runtime: tvm.contrib.sort.topk\n"
+    assert (tmp_path / "out" / "needs-tvm.txt").read_text() == "symbolic shapes\n"
 
 
 def test_the_driver_is_part_of_the_checkout() -> None:

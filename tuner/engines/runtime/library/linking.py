@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tempfile
@@ -33,14 +32,22 @@ _PROVIDED = frozenset(
         "__TVMAPISetLastError",
         "__TVMBackendAllocWorkspace",
         "__TVMBackendFreeWorkspace",
+        "__TVMBackendGetFuncFromEnv",
         "__TVMBackendParallelBarrier",
         "__TVMBackendParallelLaunch",
+        "__TVMFFIEnvModLookupFromImports",
+        "__TVMFFIFunctionCall",
+        "__TVMFFIHandleInitOnce",
+        "__TVMFuncCall",
     }
 )
 """Functions of TVM's runtime that the driver defines, most of them as pointers."""
+_CALLED = ".tvm_func."
+"""Prefix of the symbols in which kernels keep what they call by name."""
+_CALLABLE = frozenset(f"tvm.contrib.sort.{name}" for name in ("argsort", "argsort_nms", "sort", "topk"))
+"""Functions that kernels may call by name, as ``c/calls.c`` lists them."""
 _WRAPPED = ("expf", "exp2f", "logf", "log2f", "powf", "exp", "exp2", "log", "log2", "pow", "fmod", "fmodf")
 """Functions that ``c/math.c`` replaces by older versions."""
-_RUNTIME_FUNCTION = re.compile(rb"(?<![\w.])(?:tvm|vm|relax|relay|topi)\.[a-z][\w.]{2,80}(?=\0)")
 
 
 def link(plan: Plan, objects: Sequence[Path], facts: source.Facts, folder: Path, compiler: str) -> list[str]:
@@ -70,20 +77,17 @@ def link(plan: Plan, objects: Sequence[Path], facts: source.Facts, folder: Path,
 
 def _refuse_runtime_calls(objects: Sequence[Path]) -> None:
     """Raise NotStandalone if kernels call functions of TVM's runtime that the driver lacks: pointers would be null."""
-    unknown: set[str] = set()
-    named: set[str] = set()
+    imported: set[str] = set()
+    called: set[str] = set()
     for path in objects:
-        imported = {
-            name
-            for name, symbol in elf.symbols(path).items()
-            if name.startswith("__TVM") or (name.startswith("TVM") and not symbol.is_defined)
-        } - _PROVIDED
-        if imported:
-            unknown |= imported
-            named |= {match.decode() for match in _RUNTIME_FUNCTION.findall(path.read_bytes())}
-    if unknown:
-        names = sorted(named) or sorted(name.removeprefix("__") for name in unknown)
-        raise NotStandalone(f"functions of TVM's runtime: {', '.join(names)}")
+        for name, symbol in elf.symbols(path).items():
+            if name.startswith(_CALLED):
+                called.add(name.removeprefix(_CALLED))
+            elif name.startswith("__TVM") or (name.startswith("TVM") and not symbol.is_defined):
+                imported.add(name)
+    lacking = sorted(called - _CALLABLE) or sorted(name.removeprefix("__") for name in imported - _PROVIDED)
+    if lacking:
+        raise NotStandalone(f"functions of TVM's runtime: {', '.join(lacking)}")
 
 
 def separate_library(compiler: str, name: str) -> str:

@@ -183,7 +183,35 @@ void pool_leave(void) { self = NULL; }
 
 const char *pool_error(void) { return self->pool->error; }
 
-/* What follows are the functions of TVM's runtime that kernels call. */
+void *pool_borrow(uint64_t bytes) {
+  block *best = NULL, *spare = NULL;
+  for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each) {
+    if (each->used) continue;
+    spare = each;
+    if (each->bytes >= bytes && each->memory && (!best || each->bytes < best->bytes)) best = each;
+  }
+  if (!best && spare) {
+    free(spare->memory);
+    spare->bytes = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    spare->memory = aligned_alloc(ALIGNMENT, spare->bytes);
+    best = spare;
+  }
+  /* A kernel with more blocks than are kept is none that TVM makes. */
+  if (!best || !best->memory) return NULL;
+  best->used = 1;
+  return best->memory;
+}
+
+void pool_return(void *memory) {
+  for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each)
+    if (each->memory == memory) each->used = 0;
+}
+
+void pool_report(const char *text) {
+  if (!atomic_exchange(&self->pool->reported, 1)) snprintf(self->pool->error, sizeof self->pool->error, "%s", text);
+}
+
+/* What follows are the functions of TVM's runtime that kernels call; calls.c has those that they call by name. */
 
 static int parallel_launch(task_body body, void *closure, int tasks) {
   pool *pool = self->pool;
@@ -218,33 +246,13 @@ static int parallel_barrier(int task, task_group *group) {
 
 static void *alloc_workspace(int device, int device_id, uint64_t bytes, int code, int bits) {
   (void)device, (void)device_id, (void)code, (void)bits;
-  block *best = NULL, *spare = NULL;
-  for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each) {
-    if (each->used) continue;
-    spare = each;
-    if (each->bytes >= bytes && each->memory && (!best || each->bytes < best->bytes)) best = each;
-  }
-  if (!best && spare) {
-    free(spare->memory);
-    spare->bytes = (bytes / ALIGNMENT + 1) * ALIGNMENT;
-    spare->memory = aligned_alloc(ALIGNMENT, spare->bytes);
-    best = spare;
-  }
-  /* A kernel with more blocks than are kept is none that TVM makes. */
-  if (!best || !best->memory) return NULL;
-  best->used = 1;
-  return best->memory;
+  return pool_borrow(bytes);
 }
 
 static int free_workspace(int device, int device_id, void *memory) {
   (void)device, (void)device_id;
-  for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each)
-    if (each->memory == memory) each->used = 0;
+  pool_return(memory);
   return 0;
-}
-
-static void report(const char *text) {
-  if (!atomic_exchange(&self->pool->reported, 1)) snprintf(self->pool->error, sizeof self->pool->error, "%s", text);
 }
 
 /* The objects of kernels hold weak definitions of these pointers, all null. */
@@ -258,7 +266,7 @@ int (*__TVMBackendParallelLaunch)(task_body, void *, int) = parallel_launch;
 int (*__TVMBackendParallelBarrier)(int, task_group *) = parallel_barrier;
 void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = alloc_workspace;
 int (*__TVMBackendFreeWorkspace)(int, int, void *) = free_workspace;
-void (*__TVMAPISetLastError)(const char *) = report;
+void (*__TVMAPISetLastError)(const char *) = pool_report;
 
 /* TVM 0.27 reports errors in parts. */
 extern void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count);
@@ -268,5 +276,5 @@ void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int
   size_t used = (size_t)snprintf(text, sizeof text, "%s: ", kind);
   for (int32_t i = 0; i < count && used < sizeof text; ++i)
     used += (size_t)snprintf(text + used, sizeof text - used, "%s", parts[i]);
-  report(text);
+  pool_report(text);
 }

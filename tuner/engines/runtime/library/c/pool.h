@@ -31,7 +31,14 @@ int pool_restart(pool *pool);
 void pool_enter(pool *pool);
 void pool_leave(void);
 
+/* Report an error of a kernel that the calling thread runs; the first of a run is kept. */
+void pool_report(const char *text);
+
 /* The text of the error that a kernel of the calling thread's pool reported, or "". */
 const char *pool_error(void);
+
+/* Temporary memory for a kernel that the calling thread runs, aligned to 64 bytes; NULL if there is none. */
+void *pool_borrow(uint64_t bytes);
+void pool_return(void *memory);
 
 #endif

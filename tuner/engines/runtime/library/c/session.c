@@ -7,36 +7,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "abi.h"
 #include "cpu.h"
 #include "plan.h"
 #include "pool.h"
 
 enum { ALIGNMENT = 64, CPU = 1, MOST_THREADS = 1024 };
-
-/* A tensor as kernels get it: DLTensor of DLPack. */
-typedef struct dl_tensor {
-  void *data;
-  int32_t device_type, device_id, rank;
-  uint8_t type_code, type_bits;
-  uint16_t lanes;
-  const int64_t *shape;
-  const int64_t *strides;
-  uint64_t byte_offset;
-} dl_tensor;
-
-_Static_assert(sizeof(dl_tensor) == 48, "DLPack fixes the layout");
-
-/* An argument in each calling convention, and the number that marks it as a tensor. */
-typedef struct ffi_any {
-  int32_t type;
-  uint32_t zero;
-  void *value;
-} ffi_any;
-
-enum { TENSOR_ARGUMENT = 7 };
-
-typedef int (*packed_kernel)(void **values, int *codes, int count, void *result, int *result_code, void *resource);
-typedef int (*ffi_kernel)(void *self, const ffi_any *arguments, int32_t count, ffi_any *result);
 
 struct tunesmith_session {
   const tunesmith_entry *entry;
@@ -47,11 +23,11 @@ struct tunesmith_session {
   pool *pool;
   unsigned char *arena;
   dl_tensor *tensors;
-  void **values; /* all arguments of all calls, in the packed convention */
-  int *codes;    /* of the longest call */
-  ffi_any *anys; /* likewise in the other convention */
-  void **staged; /* aligned memory of inputs, then outputs; NULL until a buffer needs it */
-  void **bound;  /* where this run's inputs and outputs lie */
+  abi_value *values; /* all arguments of all calls, in the packed convention */
+  int *codes;        /* of the longest call */
+  ffi_any *anys;     /* likewise in the other convention */
+  void **staged;     /* aligned memory of inputs, then outputs; NULL until a buffer needs it */
+  void **bound;      /* where this run's inputs and outputs lie */
 };
 
 static _Thread_local char error_text[512];
@@ -130,7 +106,7 @@ static int allocate(tunesmith_session *session) {
   size_t buffers = (size_t)(session->entry->input_count + session->entry->output_count);
   session->arena = aligned(session->entry->arena_bytes);
   session->tensors = calloc(plan->tensor_count + 1, sizeof(dl_tensor));
-  session->values = calloc(plan->argument_count + 1, sizeof(void *));
+  session->values = calloc(plan->argument_count + 1, sizeof(abi_value));
   session->codes = calloc(plan->longest_call + 1, sizeof(int));
   session->anys = calloc(plan->argument_count + 1, sizeof(ffi_any));
   session->staged = calloc(buffers + 1, sizeof(void *));
@@ -154,7 +130,7 @@ static void fill(tunesmith_session *session) {
     if (planned->place == PLACE_WEIGHTS) tensor->data = (void *)(uintptr_t)(tunesmith_weights + planned->at);
   }
   for (uint32_t i = 0; i < plan->argument_count; ++i) {
-    session->values[i] = &session->tensors[plan->arguments[i]];
+    session->values[i].pointer = &session->tensors[plan->arguments[i]];
     session->anys[i].type = TENSOR_ARGUMENT;
     session->anys[i].value = session->values[i];
   }
@@ -264,7 +240,7 @@ static void deliver(tunesmith_session *session, const tunesmith_output *outputs)
 
 static int call(tunesmith_session *session, const plan_call *call) {
   if (tunesmith_plan.convention == CONVENTION_FFI) {
-    ffi_any result = {0, 0, NULL};
+    ffi_any result = {0};
     return ((ffi_kernel)call->kernel)(NULL, session->anys + call->first, (int32_t)call->count, &result);
   }
   int64_t result = 0;

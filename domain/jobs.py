@@ -95,6 +95,7 @@ class BundleFormat(StrEnum):
     SHARED = "shared"  # mod.so
     WHEEL = "wheel"  # a Python package
     ONNX = "onnx"  # an operator of ONNX Runtime and a model of one node
+    STATIC = "static"  # a static library of which a program may link several
     OBJECT = "object"  # mod.tar: object files for linking
     SYSTEM_LIB = "system-lib"  # a static library with self-registering functions, for systems without dlopen
 

@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
     accuracy: Mapping[str, float] | None
     """Limits for reduced precision: ``max_rel``, ``top1``."""
     bundle_format: str
-    """``shared``, ``wheel``, ``onnx``, ``object`` or ``system-lib``."""
+    """``shared``, ``wheel``, ``onnx``, ``static``, ``object`` or ``system-lib``."""
     measure: Mapping[str, Any]
     """As TVM's LocalRunner: ``number``, ``repeat``, ``min_repeat_ms``, ``timeout``, …"""
     tuner_options: Mapping[str, Any]

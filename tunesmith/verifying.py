@@ -53,7 +53,7 @@ _THREADS = frozenset(
 _FILES = frozenset(
     (
         *("__errno_location", "close", "dladdr", "fclose", "fgets", "fopen", "fscanf", "fstat", "madvise", "mmap"),
-        *("munmap", "open", "pread", "qsort", "read"),
+        *("getauxval", "lseek", "munmap", "open", "pread", "qsort", "read", "realpath"),
     )
 )
 _COMPUTING = _STARTUP | _MATH | _MEMORY | _TEXT
@@ -79,6 +79,7 @@ _RULES = {
     "mod.so": _Rule(exports=None, imports=_COMPUTING, tvm=True),
 }
 _DATA = frozenset({MANIFEST, "evidence.json", "records.json", "mod.json", "mod.params", "README.md", "model.onnx"})
+_DATA |= {"libmodel.weights"}
 """Files that nothing executes. Headers and examples are left to their reader."""
 
 

@@ -33,6 +33,7 @@ ADDED = {
     "shared": (),
     "wheel": (),
     "onnx": ("model.onnx", "libtunesmith_ort.so"),
+    "static": ("libmodel.a", "libmodel.h"),
     "object": (OBJECTS,),
     "system-lib": (ARCHIVE,),
 }
@@ -41,6 +42,8 @@ STANDALONE = ("libmodel.so", "tunesmith.h")
 """The model as a library that needs no TVM, and its interface; only of builds that can do without."""
 BUILD_FILES = ("tunesmith.hpp", "tunesmith-config.cmake", "tunesmith.pc")
 """Files of ``interface/``, the same in every bundle with such a library: for C++, CMake and pkg-config."""
+WEIGHTS = "libmodel.weights"
+"""The weights of ``libmodel.so``, if they are too large for it."""
 NEEDS_TVM = "needs-tvm.txt"
 """File of an engine that says why there is no such library; it becomes ``Manifest.needs_tvm``."""
 MANIFEST = "manifest.json"
@@ -49,7 +52,7 @@ RECORDS = "records.json"
 README = "README.md"
 EXAMPLE = "example.py"
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
-FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, BUILD_FILES)
+FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, {WEIGHTS}, BUILD_FILES)
 """All files that a bundle may contain, except a wheel."""
 
 MAX_BYTES = 8 * 1024**3
@@ -74,7 +77,7 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
     empty for an untuned variant. Raises FileNotFoundError for a missing compiled file.
     """
     binaries = needed(manifest) - TEXTS
-    binaries |= {name for name in (LIBRARY, *STANDALONE) if (compiled / name).exists()}
+    binaries |= {name for name in (LIBRARY, *STANDALONE, WEIGHTS) if (compiled / name).exists()}
     if manifest.format == "wheel":
         binaries |= {wheels.write(compiled, manifest)}
     if (compiled / NEEDS_TVM).exists():

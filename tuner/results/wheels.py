@@ -16,12 +16,13 @@ from pathlib import Path
 from domain.targets import option_of
 from tuner.results.manifest import Manifest
 
-LIBRARY = "libmodel.so"
+LIBRARY, WEIGHTS = "libmodel.so", "libmodel.weights"
 NAME = re.compile(r"[a-z0-9_]{1,64}-0\+g[0-9a-f]{12}-py3-none-(manylinux2014_x86_64|linux_[a-z0-9_]{1,20})\.whl")
 """Names of such files."""
 _RUNTIME = Path(__file__).parents[2] / "tunesmith"
 _MODULES = ("archives.py", "runtime/interface.py", "runtime/loading.py", "runtime/sessions.py")
 _IMPORT = re.compile(r"^from tunesmith(?:\.runtime)? import ", re.MULTILINE)
+_CHUNK_BYTES = 1024 * 1024
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 _INIT = '''\
@@ -72,7 +73,7 @@ def name(manifest: Manifest, digest: str) -> str:
 
 
 def write(folder: Path, manifest: Manifest) -> str:
-    """Write the wheel of the ``libmodel.so`` in a folder beside it, and return its name.
+    """Write the wheel of the ``libmodel.so`` in a folder, with its weights, beside it, and return its name.
 
     Equal libraries make equal wheels.
     """
@@ -84,10 +85,27 @@ def write(folder: Path, manifest: Manifest) -> str:
     with zipfile.ZipFile(folder / written, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in _files(manifest, package, info, _version(digest), library):
             archive.writestr(zipfile.ZipInfo(path, _EPOCH), content, zipfile.ZIP_DEFLATED)
-            hashed = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            record.append(f"{path},sha256={hashed},{len(content)}\n")
+            record.append(_row(path, hashlib.sha256(content).digest(), len(content)))
+        if (folder / WEIGHTS).exists():
+            record.append(_add(archive, f"{package}/{WEIGHTS}", folder / WEIGHTS))
         archive.writestr(zipfile.ZipInfo(f"{info}/RECORD", _EPOCH), "".join(record) + f"{info}/RECORD,,\n")
     return written
+
+
+def _add(archive: zipfile.ZipFile, path: str, file: Path) -> str:
+    """Add a file that may be too large for memory, and return its row of the record."""
+    digest, size = hashlib.sha256(), 0
+    with file.open("rb") as source, archive.open(zipfile.ZipInfo(path, _EPOCH), "w", force_zip64=True) as target:
+        while chunk := source.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            target.write(chunk)
+            size += len(chunk)
+    return _row(path, digest.digest(), size)
+
+
+def _row(path: str, digest: bytes, size: int) -> str:
+    hashed = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    return f"{path},sha256={hashed},{size}\n"
 
 
 def _files(manifest: Manifest, package: str, info: str, version: str, library: bytes) -> Iterator[tuple[str, bytes]]:

@@ -6,14 +6,14 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from tunesmith import archives
 from tunesmith.runtime import interface
 
-LIBRARY, MANIFEST = "libmodel.so", "manifest.json"
+LIBRARY, WEIGHTS, MANIFEST = "libmodel.so", "libmodel.weights", "manifest.json"
 _MAX_MANIFEST_BYTES = 4 * 1024**2
 _CHUNK_BYTES = 1024 * 1024
 _loaded: dict[str, interface.Api] = {}
@@ -67,25 +67,29 @@ def _load_bundle(file: BinaryIO, path: Path) -> interface.Api:
     expected = _expected(file.read(members[MANIFEST].size), str(path))
     if LIBRARY not in members:
         raise LoadError(f"{path} lacks {LIBRARY}, which its manifest names")
-    start, size = members[LIBRARY].start, members[LIBRARY].size
     with _loading:
         if expected not in _loaded:
-            _loaded[expected] = _open_copy(file, start, size, expected)
+            _loaded[expected] = _open_copy(file, members, expected)
         return _loaded[expected]
 
 
-def _open_copy(file: BinaryIO, start: int, size: int, expected: str) -> interface.Api:
-    """Load part of a file. The copy's name is new: the dynamic loader takes a known name for the same library."""
+def _open_copy(file: BinaryIO, members: Mapping[str, archives.Member], expected: str) -> interface.Api:
+    """Load a bundle's library. The copy's name is new: the dynamic loader takes a known name for the same library."""
     import tempfile
 
-    with tempfile.NamedTemporaryFile(prefix="tunesmith-", suffix=".so") as copy:
-        digest = hashlib.sha256()
-        for chunk in _chunks(file, start, size):
-            digest.update(chunk)
-            copy.write(chunk)
-        copy.flush()
-        _require(digest.hexdigest(), expected, LIBRARY)
-        return _open(Path(copy.name))
+    with tempfile.TemporaryDirectory(prefix="tunesmith-") as folder:
+        for name in (LIBRARY, WEIGHTS):
+            if name not in members:
+                continue
+            digest = hashlib.sha256()
+            with Path(folder, name).open("wb") as copy:
+                for chunk in _chunks(file, members[name].start, members[name].size):
+                    digest.update(chunk)
+                    copy.write(chunk)
+            # The library knows the digest of its weights.
+            if name == LIBRARY:
+                _require(digest.hexdigest(), expected, LIBRARY)
+        return _open(Path(folder, LIBRARY))
 
 
 def _open(path: Path) -> interface.Api:

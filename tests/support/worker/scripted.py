@@ -237,7 +237,12 @@ class ScriptedEngine:
         return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
 
     def _compile(self, params: dict[str, Any]) -> dict[str, Any]:
-        added = {"object": ["mod.tar"], "system-lib": ["mod.a"], "onnx": ["model.onnx", "libtunesmith_ort.so"]}
+        added = {
+            "object": ["mod.tar"],
+            "onnx": ["model.onnx", "libtunesmith_ort.so"],
+            "static": ["libmodel.a", "libmodel.h"],
+            "system-lib": ["mod.a"],
+        }
         extra = added.get(params["format"], [])
         weights = [] if self._hello["engine"] == "relax" else ["mod.params"]
         files = ["mod.so", "mod.json", *weights, *extra]

@@ -41,9 +41,9 @@ class Release:
 Built = TypeVar("Built")
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
-ONNX = "onnx"
-WITHOUT_TVM = ("wheel", ONNX)
-"""Output formats that are made from ``libmodel.so``."""
+ONNX, STATIC = "onnx", "static"
+WITHOUT_TVM = ("wheel", ONNX, STATIC)
+"""Output formats that are made from the same plan as ``libmodel.so``."""
 ADDED = {"shared": None, **dict.fromkeys(WITHOUT_TVM), "object": OBJECTS, "system-lib": ARCHIVE}
 """File of TVM that each output format adds to the shared library."""
 _VERIFIER_BUG = "#dbg_declare"
@@ -52,12 +52,13 @@ _MACHINE_OF = {"amd64": "x86_64", "arm64": "aarch64", "i386": "x86", "i486": "x8
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """Compiler and archiver for one target; None if not installed."""
+    """Compiler and binutils for one target; None if not installed."""
 
     triple: str | None
     """Triple of the target; None for this machine's own."""
     compiler: str | None
     archiver: str | None
+    objcopy: str | None
     c_compiler: str | None
     cc: Any
     """TVM's ``cc`` module, which runs the programs."""
@@ -89,8 +90,8 @@ class Tools:
     def archiver_missing(self) -> EngineFailure:
         return EngineFailure(
             "cross_compiler_missing",
-            f"no archiver found for {self.triple or 'this machine'}",
-            hint="Install one (Debian: apt install binutils).",
+            f"no ar or objcopy found for {self.triple or 'this machine'}",
+            hint=f"Install binutils (Debian: apt install {'-'.join(filter(None, ('binutils', self.triple)))}).",
         )
 
     def missing(self) -> EngineFailure:
@@ -126,6 +127,7 @@ def tools(release: Release, target: Any) -> Tools:
             triple=None,
             compiler=_first(os.environ.get("CXX"), "g++", "gcc", "cc"),
             archiver=_first("ar"),
+            objcopy=_first("objcopy", "llvm-objcopy"),
             c_compiler=_first(os.environ.get("CC"), "gcc", "cc", "clang"),
             cc=release.cc,
         )
@@ -137,6 +139,7 @@ def tools(release: Release, target: Any) -> Tools:
         compiler=_first(f"{triple}-gcc", f"{plain}-gcc", f"{plain}-g++", f"{plain}-cc"),
         # Any archiver accepts any object files; only the symbol index requires one that supports the format.
         archiver=_first(f"{triple}-ar", f"{plain}-ar", "llvm-ar", "ar"),
+        objcopy=_first(f"{triple}-objcopy", f"{plain}-objcopy", "llvm-objcopy"),
         c_compiler=_first(f"{triple}-gcc", f"{plain}-gcc"),
         cc=release.cc,
     )
@@ -151,7 +154,7 @@ def tools_for(release: Release, target: Any, form: str) -> Tools:
     found = tools(release, target)
     if form == "shared" and found.triple and not found.compiler:
         raise found.missing()
-    if form == "system-lib" and not found.archiver:
+    if (form in ("system-lib", STATIC) and not found.archiver) or (form == STATIC and not found.objcopy):
         raise found.archiver_missing()
     return found
 

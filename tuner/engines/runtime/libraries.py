@@ -14,6 +14,7 @@ from tuner.engines.runtime.library.source import Facts
 
 NEEDS_TVM = "needs-tvm.txt"
 """Says what a model needs TVM for, so that there is no library."""
+_LIBRARIES = (linking.LIBRARY, linking.HEADER, linking.WEIGHTS, linking.ARCHIVE, linking.ARCHIVE_HEADER)
 
 
 def write(
@@ -23,7 +24,7 @@ def write(
 
     Raises EngineFailure ``compile_failed`` for a format that is made from the library, if there is none.
     """
-    for name in (linking.LIBRARY, linking.HEADER, operators.MODEL, operators.OPERATOR, NEEDS_TVM):
+    for name in (*_LIBRARIES, operators.MODEL, operators.OPERATOR, NEEDS_TVM):
         (folder / name).unlink(missing_ok=True)
     try:
         return _write(plan(), objects, facts, folder, programs, form)
@@ -38,5 +39,9 @@ def write(
 def _write(plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: Tools, form: str) -> list[str]:
     if programs.c_compiler is None:
         raise NotStandalone("linking: no C compiler for the target was found")
-    written = linking.link(plan, [Path(path) for path in objects.paths], facts, folder, programs.c_compiler)
+    binutils = None
+    if form == compiling.STATIC and programs.archiver and programs.objcopy:
+        binutils = linking.Binutils(ar=programs.archiver, objcopy=programs.objcopy)
+    paths = [Path(path) for path in objects.paths]
+    written = linking.link(plan, paths, facts, folder, programs.c_compiler, binutils)
     return written + (operators.write(plan, facts, folder, programs.c_compiler) if form == compiling.ONNX else [])

@@ -1,4 +1,4 @@
-"""Linking of a plan, its weights and kernels with the driver to ``libmodel.so``."""
+"""Linking of a plan, its weights and kernels with the driver to ``libmodel.so`` and ``libmodel.a``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.engines.runtime.library import elf, memory, source
 from tuner.engines.runtime.library.plan import NotStandalone, Plan
 
 LIBRARY, HEADER = "libmodel.so", "tunesmith.h"
+ARCHIVE, ARCHIVE_HEADER = "libmodel.a", "libmodel.h"
+WEIGHTS = "libmodel.weights"
 DRIVER = Path(__file__).parent / "c"
-MAX_WEIGHT_BYTES = 500 * 1000**2
-"""Weights beyond this take long to assemble, and beyond 2 GB do not link."""
+MAX_BYTES_INSIDE = 500 * 1000**2
+"""Weights beyond this are in a file of their own: they would take long to assemble, and beyond 2 GB would not link."""
 _EXPORTS = "{ global: tunesmith_get_api; local: *; };\n"
 _WEIGHTS = """\
     .section .rodata
@@ -22,10 +25,30 @@ _WEIGHTS = """\
     .globl tunesmith_weights
     .hidden tunesmith_weights
 tunesmith_weights:
-    .incbin "weights.bin"
+    .incbin "libmodel.weights"
     .byte 0
     .section .note.GNU-stack, "", %progbits
 """
+_ARCHIVE_HEADER = """\
+/* The model in the libmodel.a beside this file. Link it with -lm -lpthread. */
+#ifndef {guard}
+#define {guard}
+
+#include "tunesmith.h"
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* As tunesmith_get_api; the name is of this model alone. */
+const tunesmith_api *{function}(uint32_t version, const char **error);
+
+#ifdef __cplusplus
+}}
+#endif
+#endif
+"""
+_OPTIONS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 _PROVIDED = frozenset(
     {
         "TVMFFIErrorSetRaisedFromCStrParts",
@@ -50,29 +73,62 @@ _WRAPPED = ("expf", "exp2f", "logf", "log2f", "powf", "exp", "exp2", "log", "log
 """Functions that ``c/math.c`` replaces by older versions."""
 
 
-def link(plan: Plan, objects: Sequence[Path], facts: source.Facts, folder: Path, compiler: str) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class Binutils:
+    """Programs for object files of the target."""
+
+    ar: str
+    objcopy: str
+
+
+def link(
+    plan: Plan,
+    objects: Sequence[Path],
+    facts: source.Facts,
+    folder: Path,
+    compiler: str,
+    binutils: Binutils | None = None,
+    max_bytes_inside: int = MAX_BYTES_INSIDE,
+) -> list[str]:
     """Write ``libmodel.so`` and ``tunesmith.h`` into ``folder`` and return their names.
 
-    ``objects`` are the kernels' object files, ``compiler`` is a C compiler for their target. Raises NotStandalone for
-    what needs TVM's runtime or does not link.
+    ``objects`` are the kernels' object files, ``compiler`` is a C compiler for their target. With ``binutils``, also
+    write ``libmodel.a``, of which programs may link several, and ``libmodel.h``. More weights than ``max_bytes_inside``
+    become ``libmodel.weights``, without ``libmodel.a``. Raises NotStandalone for what needs TVM's runtime or does not
+    link.
     """
     _refuse_runtime_calls(objects)
     packed = source.weights(plan.constants)
-    if len(packed.content) > MAX_WEIGHT_BYTES:
-        raise NotStandalone(f"{len(packed.content) // 1000**2} MB of weights, more than {MAX_WEIGHT_BYTES // 1000**2}")
-    text = source.model(plan, memory.lay_out(plan), packed, facts)
+    outside = None
+    if packed.size > max_bytes_inside:
+        if binutils:
+            raise NotStandalone(f"a static library with {packed.size // 1000**2} MB of weights")
+        outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest())
+    text = source.model(plan, memory.lay_out(plan), packed, facts, outside)
+    # Unlink first: this process may have mapped the old files.
+    for name in (LIBRARY, WEIGHTS):
+        (folder / name).unlink(missing_ok=True)
+    shutil.copyfile(DRIVER / HEADER, folder / HEADER)
     with tempfile.TemporaryDirectory(prefix="tunesmith-library-") as scratch:
         work = Path(scratch)
         (work / "model.c").write_text(text)
-        (work / "weights.bin").write_bytes(packed.content)
+        (work / WEIGHTS).touch()
+        with ((folder if outside else work) / WEIGHTS).open("wb") as file:
+            file.writelines(packed.parts)
         (work / "weights.S").write_text(_WEIGHTS.format(alignment=memory.ALIGNMENT))
         (work / "exports.map").write_text(_EXPORTS)
-        _compile(compiler, [*map(str, objects)], work)
-        # Unlink first: this process may have mapped the old file.
-        (folder / LIBRARY).unlink(missing_ok=True)
+        sources = ["model.c", "weights.S", *map(str, objects)]
+        _share(compiler, sources, work, is_outside=outside is not None)
         shutil.copyfile(work / LIBRARY, folder / LIBRARY)
-    shutil.copyfile(DRIVER / HEADER, folder / HEADER)
-    return [LIBRARY, HEADER]
+        if outside:
+            return [LIBRARY, HEADER, WEIGHTS]
+        if binutils is None:
+            return [LIBRARY, HEADER]
+        function = f"tunesmith_get_api_{facts.model[:16] or 'model'}"
+        _archive(compiler, binutils, sources, function, work)
+        shutil.copyfile(work / ARCHIVE, folder / ARCHIVE)
+    (folder / ARCHIVE_HEADER).write_text(_ARCHIVE_HEADER.format(function=function, guard=f"{function.upper()}_H"))
+    return [LIBRARY, HEADER, ARCHIVE, ARCHIVE_HEADER]
 
 
 def _refuse_runtime_calls(objects: Sequence[Path]) -> None:
@@ -101,21 +157,38 @@ def separate_library(compiler: str, name: str) -> str:
     return f"-l:{soname}" if found.strip() != soname else f"-l{name}"
 
 
-def _compile(compiler: str, objects: list[str], work: Path) -> None:
+def _share(compiler: str, sources: Sequence[str], work: Path, *, is_outside: bool) -> None:
+    needed = ("dl", "pthread") if is_outside else ("pthread",)
     # The driver's symbols come first: they replace the weak null pointers in the kernels' objects.
     command = [
-        *(compiler, "-shared", "-o", LIBRARY, "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-I", str(DRIVER)),
+        *(compiler, "-shared", "-o", LIBRARY, *_OPTIONS, "-I", str(DRIVER)),
+        *(("-DWEIGHTS_OUTSIDE",) if is_outside else ()),
         *(str(path) for path in sorted(DRIVER.glob("*.c"))),
-        *("model.c", "weights.S", *objects),
-        *("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-Wl,--version-script=exports.map"),
+        *sources,
+        *("-Wl,--gc-sections", "-Wl,--version-script=exports.map"),
         # Threads of the library may end after dlclose.
         *(f"-Wl,--wrap={name}" for name in _WRAPPED),
         *("-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--build-id=none", "-s"),
-        *("-lm", "-Wl,--no-as-needed", separate_library(compiler, "pthread")),
+        *("-lm", "-Wl,--no-as-needed", *(separate_library(compiler, name) for name in needed)),
     ]
+    _run(command, work)
+
+
+def _archive(compiler: str, binutils: Binutils, sources: Sequence[str], function: str, work: Path) -> None:
+    """Write an archive of one object file that defines one global symbol: all others may be in other models, too."""
+    # Static programs bring their own libm.
+    driver = [str(path) for path in sorted(DRIVER.glob("*.c")) if path.name != "math.c"]
+    named = (f"-Dtunesmith_get_api={function}", "-DTUNESMITH_STATIC", "-DTUNESMITH_NO_DLOPEN")
+    relocatable = (compiler, "-r", "-nostdlib", "-o", "model.o", *_OPTIONS, "-I", str(DRIVER))
+    _run([*relocatable, *named, *driver, *sources], work)
+    _run([binutils.objcopy, f"--keep-global-symbol={function}", "--strip-unneeded", "model.o"], work)
+    _run([binutils.ar, "rcsD", ARCHIVE, "model.o"], work)
+
+
+def _run(command: Sequence[str], work: Path) -> None:
     try:
         subprocess.run(command, cwd=work, check=True, capture_output=True, text=True)
     except subprocess.CalledProcessError as error:
-        lines = [line for line in error.stderr.splitlines() if "error" in line or "undefined" in line]
+        lines = [line for line in error.stderr.splitlines() if "error:" in line.lower() or "undefined" in line]
         reason = (lines or error.stderr.splitlines() or [str(error)])[0]
         raise NotStandalone(f"linking: {reason[-300:]}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,27 +30,49 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    content: bytes
+    size: int
+    """Bytes."""
     offsets: tuple[int, ...]
     """Bytes from the start, of each constant."""
+    parts: tuple[bytes, ...]
+    """The content, in pieces: the constants themselves, and padding."""
+
+    def digest(self) -> bytes:
+        """Return the BLAKE2b of the content, 32 bytes."""
+        digest = hashlib.blake2b(digest_size=32)
+        for part in self.parts:
+            digest.update(part)
+        return digest.digest()
 
 
 def weights(constants: Iterable[bytes]) -> Weights:
     """Join constants at aligned offsets; equal ones are stored once."""
-    content = bytearray()
+    parts: list[bytes] = []
     known: dict[bytes, int] = {}
     offsets = []
+    end = 0
     for constant in constants:
         if constant not in known:
-            content += bytes(memory.aligned(len(content)) - len(content))
-            known[constant] = len(content)
-            content += constant
+            known[constant] = memory.aligned(end)
+            parts += (bytes(known[constant] - end), constant)
+            end = known[constant] + len(constant)
         offsets.append(known[constant])
-    return Weights(content=bytes(content), offsets=tuple(offsets))
+    return Weights(size=end, offsets=tuple(offsets), parts=tuple(parts))
 
 
-def model(plan: Plan, planned: Memory, packed: Weights, facts: Facts) -> str:
-    """Return ``model.c``. Raises NotStandalone for symbols that C cannot name."""
+@dataclass(frozen=True, kw_only=True)
+class WeightsFile:
+    """The file beside the library that has the weights."""
+
+    name: str
+    digest: bytes
+
+
+def model(plan: Plan, planned: Memory, packed: Weights, facts: Facts, outside: WeightsFile | None = None) -> str:
+    """Return ``model.c``, for weights inside the library or in a file.
+
+    Raises NotStandalone for symbols that C cannot name.
+    """
     shapes = _Shapes()
     tensors = [_tensor(plan, each, planned, packed, shapes) for each in plan.tensors]
     inputs = [_described(plan, *each, shapes) for each in zip(plan.input_names, plan.inputs, strict=True)]
@@ -67,8 +90,9 @@ def model(plan: Plan, planned: Memory, packed: Weights, facts: Facts) -> str:
     run = _row("tensors", len(tensors), *steps, "copies", len(planned.copies))
     facts_row = _row(
         *map(_text, (facts.model, facts.toolchain, facts.target)),
-        *(facts.threads, f"{len(packed.content)}u", "entries", 1),
+        *(facts.threads, f"{packed.size}u", "entries", 1),
     )
+    file = (_text(outside.name), "digest") if outside else ("NULL", "NULL")
     return "\n".join(
         [
             '#include <stddef.h>\n\n#include "plan.h"\n',
@@ -84,7 +108,8 @@ def model(plan: Plan, planned: Memory, packed: Weights, facts: Facts) -> str:
             _table("char *const", "features", [*map(_text, facts.features), "NULL"]),
             _table("tunesmith_entry", "entries", [entry]),
             _table("plan_entry", "plans", [run]),
-            f"const plan tunesmith_plan = {_row(facts_row, 'plans', plan.convention, 'features')};\n",
+            _table("unsigned char", "digest", map(str, outside.digest)) if outside else "",
+            f"const plan tunesmith_plan = {_row(facts_row, 'plans', plan.convention, 'features', *file)};\n",
         ]
     )
 

@@ -81,6 +81,27 @@ const char *cpu_missing(const char *const *needed) {
       if (!strcmp(features[i].name, *needed) && !has(&features[i], states)) return *needed;
   return NULL;
 }
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* Linux's flags, arch/arm64/include/uapi/asm/hwcap.h. Not those for cryptography, which compilers do not emit. */
+static const struct feature {
+  const char *name; /* LLVM's */
+  unsigned long word;
+  int bit;
+} features[] = {
+    {"fp-armv8", AT_HWCAP, 0}, {"neon", AT_HWCAP, 1},       {"lse", AT_HWCAP, 8},   {"fullfp16", AT_HWCAP, 10},
+    {"rdm", AT_HWCAP, 12},     {"complxnum", AT_HWCAP, 14}, {"rcpc", AT_HWCAP, 15}, {"dotprod", AT_HWCAP, 20},
+    {"sve", AT_HWCAP, 22},     {"fp16fml", AT_HWCAP, 23},   {"sve2", AT_HWCAP2, 1}, {"i8mm", AT_HWCAP2, 13},
+    {"bf16", AT_HWCAP2, 14},
+};
+
+const char *cpu_missing(const char *const *needed) {
+  for (; *needed; ++needed)
+    for (size_t i = 0; i < sizeof features / sizeof *features; ++i)
+      if (!strcmp(features[i].name, *needed) && !(getauxval(features[i].word) >> features[i].bit & 1)) return *needed;
+  return NULL;
+}
 #else
 const char *cpu_missing(const char *const *needed) {
   (void)needed;

@@ -45,6 +45,8 @@ typedef struct plan {
   const plan_entry *entries; /* one for each of description.entries */
   int convention;
   const char *const *features; /* LLVM's names of the CPU features of the target, ended by NULL */
+  const char *weights_file;    /* name of the file beside the library that has the weights; NULL if they are inside */
+  const unsigned char *weights_digest; /* BLAKE2b of that file, 32 bytes */
 } plan;
 
 extern const plan tunesmith_plan;

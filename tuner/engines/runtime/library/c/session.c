@@ -11,6 +11,7 @@
 #include "cpu.h"
 #include "plan.h"
 #include "pool.h"
+#include "weights.h"
 
 enum { ALIGNMENT = 64, CPU = 1, MOST_THREADS = 1024 };
 
@@ -33,6 +34,7 @@ struct tunesmith_session {
 static _Thread_local char error_text[512];
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static tunesmith_session *list;
+static const unsigned char *weights; /* set once, under the lock of the list */
 
 static const char *error(void) { return error_text; }
 
@@ -127,7 +129,7 @@ static void fill(tunesmith_session *session) {
     tensor->lanes = 1;
     tensor->shape = planned->shape;
     if (planned->place == PLACE_ARENA) tensor->data = session->arena + planned->at;
-    if (planned->place == PLACE_WEIGHTS) tensor->data = (void *)(uintptr_t)(tunesmith_weights + planned->at);
+    if (planned->place == PLACE_WEIGHTS) tensor->data = (void *)(uintptr_t)(weights + planned->at);
   }
   for (uint32_t i = 0; i < plan->argument_count; ++i) {
     session->values[i].pointer = &session->tensors[plan->arguments[i]];
@@ -312,11 +314,17 @@ static int32_t threads(const tunesmith_session *session) { return session ? pool
 const tunesmith_api *tunesmith_get_api(uint32_t version, const char **text) {
   static const tunesmith_api api = {
       TUNESMITH_API_VERSION, &tunesmith_plan.description, create, run, profile, threads, error, close_session};
-  if (version == TUNESMITH_API_VERSION) return &api;
-  if (text) {
+  int is_ready = 0;
+  if (version == TUNESMITH_API_VERSION) {
+    pthread_mutex_lock(&list_lock);
+    weights = weights_start(error_text, sizeof error_text);
+    is_ready = weights != NULL;
+    pthread_mutex_unlock(&list_lock);
+  } else {
     fail(TUNESMITH_INVALID_ARGUMENT, "the library has version %d of Tunesmith's C interface; the program needs %u",
          TUNESMITH_API_VERSION, version);
-    *text = error_text;
   }
+  if (is_ready) return &api;
+  if (text) *text = error_text;
   return NULL;
 }

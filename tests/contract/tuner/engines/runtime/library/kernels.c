@@ -1,6 +1,5 @@
 /* Kernels as TVM makes them, in both calling conventions: CONVENTION_FFI is TVM 0.27's, the other TVM 0.19's. */
 #include <stdint.h>
-#include <stdlib.h>
 
 typedef struct {
   void *data;
@@ -31,7 +30,7 @@ typedef struct {
 } any;
 extern void TVMFFIErrorSetRaisedFromCStrParts(const char *, const char **, int32_t);
 #define KERNEL(name) int name(void *self, const any *given, int32_t count, void *result)
-#define ARGUMENT(i) (given[i].type == 7 ? given[i].value : (abort(), (tensor *)0))
+#define ARGUMENT(i) (given[i].type == 7 ? given[i].value : (__builtin_trap(), (tensor *)0))
 #define UNUSED (void)self, (void)count, (void)result
 static void fail(void) {
   const char *parts[] = {"the kernel", " broke"};
@@ -39,7 +38,7 @@ static void fail(void) {
 }
 #else
 #define KERNEL(name) int name(tensor **given, int *codes, int count, void *result, int *code, void *resource)
-#define ARGUMENT(i) (codes[i] == 7 ? given[i] : (abort(), (tensor *)0))
+#define ARGUMENT(i) (codes[i] == 7 ? given[i] : (__builtin_trap(), (tensor *)0))
 #define UNUSED (void)count, (void)result, (void)code, (void)resource
 static void fail(void) { __TVMAPISetLastError("ValueError: the kernel broke"); }
 #endif
@@ -51,7 +50,7 @@ static int64_t elements(const tensor *given) {
 }
 
 static float *floats(const tensor *given) {
-  if ((uintptr_t)given->data % 64) abort();
+  if ((uintptr_t)given->data % 64) __builtin_trap();
   return given->data;
 }
 

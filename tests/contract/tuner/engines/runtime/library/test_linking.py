@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import array
+import dataclasses
+import hashlib
+import json
 import os
+import random
 import re
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.tuner.engines import asking
 from tuner.engines.runtime.library import linking, source
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor
+from tunesmith import verifying
 
 HERE = Path(__file__).parent
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
@@ -23,6 +31,7 @@ SANITIZERS = {
     "thread": ("-fsanitize=thread",),
 }
 SHAPE = (4, 256)
+ARM = "aarch64-linux-gnu"
 
 
 def floats(shape: tuple[int, ...], kind: Kind, index: int = 0) -> Tensor:
@@ -54,22 +63,28 @@ def plan(convention: Convention) -> Plan:
     )
 
 
-def gcc(*arguments: str | Path) -> None:
-    done = subprocess.run(["gcc", *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+def gcc(*arguments: str | Path, compiler: str = "gcc") -> None:
+    done = subprocess.run([compiler, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def linked(folder: Path, convention: Convention, features: tuple[str, ...] = ()) -> Path:
+def kernels(folder: Path, convention: Convention, compiler: str = "gcc") -> Path:
     ffi = ("-DCONVENTION_FFI",) if convention is Convention.FFI else ()
-    gcc(*WARNINGS, *ffi, "-O1", "-fPIC", "-c", HERE / "kernels.c", "-o", folder / "kernels.o")
+    gcc(*WARNINGS, *ffi, "-O1", "-fPIC", "-c", HERE / "kernels.c", "-o", folder / "kernels.o", compiler=compiler)
+    return folder / "kernels.o"
+
+
+def linked(folder: Path, convention: Convention, features: tuple[str, ...] = (), compiler: str = "gcc") -> Path:
+    compiled = kernels(folder, convention, compiler)
     facts = source.Facts(model="abc", toolchain="t", target='a "target"\\', threads=2, features=features)
-    written = linking.link(plan(convention), [folder / "kernels.o"], facts, folder, "gcc")
+    written = linking.link(plan(convention), [compiled], facts, folder, compiler)
     assert written == ["libmodel.so", "tunesmith.h"]
     return folder / "libmodel.so"
 
 
-def program(folder: Path, *options: str) -> Path:
-    gcc(*WARNINGS, *options, "-O1", "-pthread", "-I", folder, HERE / "program.c", "-o", folder / "program")
+def program(folder: Path, *options: str, compiler: str = "gcc") -> Path:
+    linked_with = ("-O1", "-pthread", "-I", folder, HERE / "program.c", "-o", folder / "program")
+    gcc(*WARNINGS, *options, *linked_with, compiler=compiler)
     return folder / "program"
 
 
@@ -99,8 +114,9 @@ def test_a_library_runs_where_there_is_nothing_but_libc(checks: Path, library: P
 
 @pytest.mark.parametrize("path", sorted(linking.DRIVER.glob("*.c")), ids=lambda path: path.name)
 def test_the_driver_compiles_without_warnings(path: Path, tmp_path: Path) -> None:
-    for level in ("-O0", "-O2"):
-        gcc(*WARNINGS, level, "-fPIC", "-c", path, "-o", tmp_path / "driver.o")
+    outside = ("-DWEIGHTS_OUTSIDE",) if path.name == "weights.c" else ()
+    for level in (("-O0",), ("-O2",), ("-O2", "-DTUNESMITH_STATIC", *outside)):
+        gcc(*WARNINGS, *level, "-fPIC", "-c", path, "-o", tmp_path / "driver.o")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -117,47 +133,193 @@ def test_the_header_is_cxx_too(library: Path, tmp_path: Path) -> None:
     gcc("-x", "c++", *options, tmp_path / "main.cpp", "-c", "-o", tmp_path / "main.o")
 
 
-def test_a_library_exports_its_interface_alone_and_needs_an_old_glibc_alone(library: Path) -> None:
-    def symbols(kind: str) -> list[str]:
-        command = ["nm", "-D", kind, str(library)]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+def symbols(library: Path, kind: str) -> list[str]:
+    command = ["nm", "-D", kind, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
 
-    assert [line.split()[-1] for line in symbols("--defined-only")] == ["tunesmith_get_api"]
-    needed = symbols("--undefined-only")
-    assert not [line for line in needed if "TVM" in line]
+
+def assert_old_glibc_alone(library: Path) -> None:
+    needed = symbols(library, "--undefined-only")
     versions = [tuple(map(int, found.split("."))) for line in needed for found in re.findall(r"@GLIBC_([\d.]+)", line)]
     assert (2, 2, 5) in versions
     # manylinux2014
     assert max(versions) <= (2, 17)
 
 
+def test_a_library_exports_its_interface_alone_and_needs_an_old_glibc_alone(library: Path) -> None:
+    assert [line.split()[-1] for line in symbols(library, "--defined-only")] == ["tunesmith_get_api"]
+    assert not [line for line in symbols(library, "--undefined-only") if "TVM" in line]
+    assert_old_glibc_alone(library)
+
+
 def test_a_missing_instruction_set_is_named(tmp_path: Path) -> None:
     # Abandoned by AMD in 2014; Intel never had it.
     library = linked(tmp_path, Convention.PACKED, ("sse2", "fast-gather", "xop"))
-    done = subprocess.run(
-        [program(tmp_path), library, "create"], capture_output=True, text=True, check=True, timeout=20
+    assert (
+        created(program(tmp_path), library) == '2 this CPU lacks xop, which the model was compiled for (a "target"\\)\n'
     )
-    assert done.stdout == '2 this CPU lacks xop, which the model was compiled for (a "target"\\)\n'
 
 
-def test_another_version_of_the_interface_is_refused(library: Path, tmp_path: Path) -> None:
-    header = (library.parent / "tunesmith.h").read_text()
-    (tmp_path / "tunesmith.h").write_text(header.replace("TUNESMITH_API_VERSION 1", "TUNESMITH_API_VERSION 2"))
-    done = subprocess.run(
-        [program(tmp_path), library, "create"], capture_output=True, text=True, check=True, timeout=20
-    )
-    assert done.stdout == "-1 the library has version 1 of Tunesmith's C interface; the program needs 2\n"
+def of_version(header: Path, version: int) -> str:
+    return header.read_text().replace("TUNESMITH_API_VERSION 1", f"TUNESMITH_API_VERSION {version}")
+
+
+def created(program: Path, library: Path | str, **more: Any) -> str:
+    """What a program says of a library that it loads and makes a session of."""
+    command = [program, library, "create"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, **more).stdout
+
+
+def test_an_old_library_is_refused_by_a_new_program(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "tunesmith.h").write_text(of_version(library.parent / "tunesmith.h", 2))
+    told = "-1 the library has version 1 of Tunesmith's C interface; the program needs 2\n"
+    assert created(program(tmp_path), library) == told
+
+
+def test_a_new_library_is_refused_by_an_old_program(
+    checks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(linking.DRIVER, tmp_path / "c")
+    (tmp_path / "c" / "tunesmith.h").write_text(of_version(linking.DRIVER / "tunesmith.h", 2))
+    monkeypatch.setattr(linking, "DRIVER", tmp_path / "c")
+    told = "-1 the library has version 2 of Tunesmith's C interface; the program needs 1\n"
+    assert created(checks, linked(tmp_path, Convention.PACKED)) == told
+
+
+@pytest.fixture(scope="module", params=[0, 1, 127])
+def outside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with 4096 bytes of weights and some more in a file beside it."""
+    folder = tmp_path_factory.mktemp("outside")
+    compiled = kernels(folder, Convention.PACKED)
+    made = plan(Convention.PACKED)
+    made = dataclasses.replace(made, constants=[*made.constants, bytes(range(request.param))])
+    facts = source.Facts(model="abc", toolchain="t", target='a "target"\\', threads=2, features=())
+    written = linking.link(made, [compiled], facts, folder, "gcc", max_bytes_inside=1000)
+    assert written == ["libmodel.so", "tunesmith.h", "libmodel.weights"]
+    assert (folder / "libmodel.weights").stat().st_size == 4096 + request.param
+    return folder / "libmodel.so"
+
+
+def test_large_weights_are_mapped_from_a_file_beside_the_library(checks: Path, outside: Path) -> None:
+    # However the library is named, and wherever the process is.
+    for name, folder in ((outside, Path("/")), ("./libmodel.so", outside.parent), ("../libmodel.so", checks.parent)):
+        there = folder if name != "../libmodel.so" else outside.parent / "below"
+        there.mkdir(exist_ok=True)
+        subprocess.run([checks, name, "runs"], cwd=there, check=True, timeout=60)
+    assert_old_glibc_alone(outside)
+
+
+def test_weights_of_another_build_are_refused(checks: Path, outside: Path) -> None:
+    path = outside.parent / "libmodel.weights"
+    content = path.read_bytes()
+    rng = random.Random(3)  # noqa: S311 - places, not secrets
+    places = [0, len(content) - 1, *(rng.randrange(len(content)) for _ in range(20))]
+    others = [content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :] for at in places]
+    try:
+        for other in (*others, content[:-1], content + b"\0", b""):
+            path.write_bytes(other)
+            reason = "are not those of this library: they were changed, or are another build's"
+            if len(other) != len(content):
+                reason = f"have {len(other)} bytes, not {len(content)}"
+            assert created(checks, outside) == f"-1 the weights {path} {reason}\n"
+        path.unlink()
+        assert created(checks, outside) == f"-1 cannot open the weights {path}: No such file or directory\n"
+        os.mkfifo(path)
+        assert created(checks, outside).startswith(f"-1 the weights {path} have -1 bytes")
+    finally:
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+
+SUM = """
+import sys
+import numpy as np
+from tunesmith.runtime import InferenceSession
+print(float(InferenceSession(sys.argv[1]).run(["sum"], {"x": np.ones((4, 256), "float32")})[0]))
+"""
+
+
+@pytest.mark.engine
+def test_a_bundle_with_large_weights_is_verified_and_runs(outside: Path, tmp_path: Path) -> None:
+    names = ("libmodel.so", "libmodel.weights")
+    digests = {name: hashlib.sha256((outside.parent / name).read_bytes()).hexdigest() for name in names}
+    facts = {"model_name": "m", "model_digest": "0" * 64, "target": "t", "created_by": "a test", "files": digests}
+    (tmp_path / "manifest.json").write_text(json.dumps(facts))
+    with tarfile.open(tmp_path / "b.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+        archive.add(tmp_path / "manifest.json", "manifest.json")
+        for name in names:
+            archive.add(outside.parent / name, name)
+    assert verifying.check(tmp_path / "b.tar").unchecked == ()
+    assert float(asking.inside("onnx", SUM, tmp_path / "b.tar")) == 1536
 
 
 def test_functions_of_the_runtime_that_the_driver_lacks_are_named(tmp_path: Path) -> None:
     (tmp_path / "kernel.c").write_text(
-        'void *__TVMFuncCall __attribute__((weak));\nconst char *name(void) { return "tvm.contrib.sort.topk"; }\n'
+        "void *call(void) { extern void *__TVMFuncCall; return __TVMFuncCall; }\n"
+        'static void *topk __asm__(".tvm_func.tvm.contrib.sort.topk") __attribute__((used));\n'
+        'static void *fill __asm__(".tvm_func.tvm.contrib.random.fill") __attribute__((used));\n'
     )
     gcc("-c", tmp_path / "kernel.c", "-o", tmp_path / "kernel.o")
     facts = source.Facts(model="", toolchain="", target="", threads=1, features=())
-    with pytest.raises(NotStandalone, match=r"functions of TVM's runtime: tvm\.contrib\.sort\.topk"):
+    with pytest.raises(NotStandalone, match=r"functions of TVM's runtime: tvm\.contrib\.random\.fill$"):
         linking.link(plan(Convention.PACKED), [tmp_path / "kernel.o"], facts, tmp_path, "gcc")
     assert not (tmp_path / "libmodel.so").exists()
+
+
+TWO_MODELS = r"""
+#include <stdio.h>
+#include "a/libmodel.h"
+#include "b/libmodel.h"
+
+static int run(const tunesmith_api *model) {
+  _Alignas(64) static float x[1024], scaled[1024], sum;
+  tunesmith_session *session;
+  if (!model || model->create(NULL, &session)) return 1;
+  for (int i = 0; i < 1024; ++i) x[i] = 1;
+  tunesmith_input inputs[] = {{x, sizeof x}};
+  tunesmith_output outputs[] = {{scaled, sizeof scaled}, {&sum, sizeof sum}, {0, 0}, {0, 0}};
+  int status = model->run(session, inputs, 1, outputs, 4);
+  printf("%s %d %g\n", model->description->model, status, (double)sum);
+  model->close(session);
+  return status;
+}
+
+int main(void) { return run(tunesmith_get_api_a1(1, NULL)) || run(tunesmith_get_api_b2(1, NULL)); }
+"""
+
+
+def test_a_static_program_has_two_models(tmp_path: Path) -> None:
+    binutils = linking.Binutils(ar="ar", objcopy="objcopy")
+    for name, convention in (("a1", Convention.PACKED), ("b2", Convention.FFI)):
+        folder = tmp_path / name[0]
+        folder.mkdir()
+        compiled = kernels(folder, convention)
+        facts = source.Facts(model=name, toolchain="t", target="x", threads=2, features=())
+        written = linking.link(plan(convention), [compiled], facts, folder, "gcc", binutils)
+        assert written == ["libmodel.so", "tunesmith.h", "libmodel.a", "libmodel.h"]
+    (tmp_path / "main.c").write_text(TWO_MODELS)
+    archives = [tmp_path / "a" / "libmodel.a", tmp_path / "b" / "libmodel.a"]
+    gcc(*WARNINGS, "-static", tmp_path / "main.c", *archives, "-lm", "-lpthread", "-o", tmp_path / "main")
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=60, check=False)
+    # The weights are 0, 1, 2, 3, 0, ...
+    assert (done.returncode, done.stdout) == (0, "a1 0 1536\nb2 0 1536\n")
+
+
+def test_a_library_for_another_machine_runs_there(tmp_path: Path) -> None:
+    compiler, sysroot = f"{ARM}-gcc", Path("/usr") / ARM
+    if not shutil.which(compiler) or not shutil.which("qemu-aarch64"):
+        pytest.skip(f"no compiler or emulator: apt install gcc-{ARM} qemu-user")
+    library = linked(tmp_path, Convention.FFI, ("neon", "aes", "dotprod"), compiler)
+    checks = program(tmp_path, compiler=compiler)
+
+    def run(cpu: str, case: str) -> str:
+        command = ["qemu-aarch64", "-cpu", cpu, "-L", sysroot, checks, library, case]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    # A Cortex-A53 as qemu emulates it has no dot product.
+    assert run("cortex-a53", "create").startswith("2 this CPU lacks dotprod, which the model was compiled for")
+    for case in ("runs", "errors", "profile", "threads"):
+        assert run("max", case) == ""
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])

@@ -54,6 +54,7 @@
     │   ├── EngineCrashed             it exited or was killed
     │   ├── EngineSilent              no heartbeat
     │   ├── EngineTimeout             alive, but past the request's time limit
+    │   ├── EngineOutOfMemory         it needed more memory than the stage may use
     │   ├── PlanTimeLimit             no engine made a plan within the server's time limit
     │   ├── EngineGarbled             invalid output: not a message, or too long a line
     │   └── EngineRequestFailed       it answered with an error of its own; ``code`` is the engine's
@@ -379,6 +380,14 @@ class EngineSilent(EngineError):
 
 class EngineTimeout(EngineError):
     code = "engine_timeout"
+
+
+class EngineOutOfMemory(EngineError):
+    code = "engine_out_of_memory"
+    default_hint = (
+        "Use smaller inputs or a smaller batch. An admin can raise TUNESMITH_ENGINE_MEMORY_FACTOR and "
+        "TUNESMITH_ENGINE_MEMORY_MB."
+    )
 
 
 class PlanTimeLimit(EngineError):

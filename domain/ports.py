@@ -49,6 +49,13 @@ class Engine(Protocol):
         """
         ...
 
+    def limit_memory(self, data_bytes: int | None) -> None:
+        """Limit the private memory of the engine's process, and of those that it starts from now on.
+
+        None lifts the limit, but no limit exceeds the one that the engine was started with.
+        """
+        ...
+
     def close(self) -> None:
         """End the engine and all of its processes; has no effect on one that has ended."""
         ...

@@ -118,6 +118,8 @@ class ImportResult(StageResult):
     """Number of operators of each kind in the prepared model."""
     folded: bool
     """Whether constants were folded."""
+    memory_bytes: int | None = None
+    """Memory that engines may use for the model, in addition to what each stage needs; None without a limit."""
     engines: tuple[str, ...]
     """Engines that import the model, the preferred one first."""
     refused: dict[str, ImportFailure] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from domain.ports import Engine, OnEvent
 from storage.blobs import stores
 from storage.settings import StorageSettings
 from tuner.engines.protocol import plugins
-from tuner.host import catalogue, environments, hardware
+from tuner.host import catalogue, environments, failures, hardware
 from tuner.host.inspection import Inspector, Prepared
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
@@ -133,6 +133,8 @@ class EnginePool:
         """Receives the engine's name and every event of every engine, before the caller of the request."""
         self.limit = TotalLimit()
         """The job's total limit, which every request keeps."""
+        self.memory_bytes: int | None = None
+        """Memory limit of each process in the current stage; None for the setting's."""
 
     def get(self, name: str, *, role: str = "main") -> Engine:
         """Each role has a process of its own. Raises like ``EngineSource.start``."""
@@ -151,7 +153,12 @@ class EnginePool:
             fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
         started = ObservedEngine(
-            name, fresh, partial(self._hear, name), canceled=self._canceled, limit=lambda: self.limit
+            name,
+            fresh,
+            partial(self._hear, name),
+            canceled=self._canceled,
+            limit=lambda: self.limit,
+            memory_bytes=lambda: self.memory_bytes,
         )
         self._engines[name, role] = started
         return started
@@ -189,6 +196,7 @@ class ObservedEngine:
         *,
         canceled: Callable[[], bool] | None = None,
         limit: Callable[[], TotalLimit] = TotalLimit,
+        memory_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         """``canceled`` is polled during requests that have no such function of their own."""
         self._name = name
@@ -196,6 +204,7 @@ class ObservedEngine:
         self._listener = listener
         self._canceled = canceled
         self._limit = limit
+        self._memory_bytes = memory_bytes
 
     @property
     def hello(self) -> dict[str, Any]:
@@ -218,7 +227,7 @@ class ObservedEngine:
         on_event: OnEvent | None = None,
         canceled: Callable[[], bool] | None = None,
     ) -> dict[str, Any]:
-        """As ``domain.ports.Engine.request``; also raises TimeLimit."""
+        """As ``domain.ports.Engine.request``; also raises TimeLimit, and EngineOutOfMemory, which ends the engine."""
 
         def hear(kind: str, data: dict[str, Any]) -> None:
             self._listener(kind, data)
@@ -228,6 +237,8 @@ class ObservedEngine:
         limit = self._limit()
         shortened = limit.shortened(timeout)
         canceled = canceled or self._canceled
+        memory = self._memory_bytes()
+        self._engine.limit_memory(memory)
         with observing.engine_asked(self._name, self.pid, method):
             try:
                 return self._engine.request(method, params, timeout=shortened, on_event=hear, canceled=canceled)
@@ -235,6 +246,17 @@ class ObservedEngine:
                 if shortened == timeout:
                     raise
                 raise limit.error(f"{method!r} of the {self._name} engine was stopped") from error
+            except (errors.EngineRequestFailed, errors.EngineCrashed) as error:
+                if not failures.needs_memory(error):
+                    raise
+                # What it still holds would be missing for the next request.
+                self._engine.close()
+                allowed = "" if memory is None else f" than the {memory / 1024**2:,.0f} MiB that {limit.stage} may use"
+                message = f"{method!r} of the {self._name} engine needs more memory{allowed}: {error.message[:300]}"
+                raise errors.EngineOutOfMemory(message, details={**error.details, "limit_bytes": memory}) from error
+
+    def limit_memory(self, data_bytes: int | None) -> None:
+        self._engine.limit_memory(data_bytes)
 
     def close(self) -> None:
         self._engine.close()

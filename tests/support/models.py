@@ -279,6 +279,20 @@ def memory_hog() -> bytes:
     return model(nodes, inputs={"x": (1,)}, outputs={"y": (1,)}, tensors=[size], opset=11)
 
 
+def large_constant(size: int) -> bytes:
+    """Some hundred bytes with a constant of ``size`` by ``size`` floats: ``x`` [1, 1] to ``y`` [1, 1]."""
+    nodes = [
+        _node("Expand", ["one", "shape"], ["constant"]),
+        _node("Mul", ["constant", "x"], ["product"]),
+        _node("ReduceSum", ["product"], ["y"], keepdims=1),
+    ]
+    tensors = [
+        _tensor("one", (1, 1), _FLOAT, struct.pack("<f", 1.0)),
+        _tensor("shape", (2,), _INT64, struct.pack("<2q", size, size)),
+    ]
+    return model(nodes, inputs={"x": (1, 1)}, outputs={"y": (1, 1)}, tensors=tensors)
+
+
 def truncated() -> bytes:
     """The first half of ``small_network``."""
     whole = small_network()

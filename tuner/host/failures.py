@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from domain import errors
+from tuner.engines.protocol.serving import OUT_OF_MEMORY
+
+_LOG_SIGNS = ("MemoryError", "bad_alloc", "Cannot allocate memory", "out of memory", "can't start new thread")
+"""Last words of programs that memory is denied."""
 
 CODES: dict[str, type[errors.TunesmithError]] = {
     "invalid_model": errors.InvalidModel,
@@ -27,15 +31,16 @@ CODES: dict[str, type[errors.TunesmithError]] = {
 
 
 def explain(error: errors.EngineRequestFailed) -> errors.TunesmithError:
-    """Return the caller's error for the engine's code, if there is one, else ``error`` itself."""
-    kind = CODES.get(error.engine_code)
+    """Return the error for the engine's code, if there is one, else ``error`` itself."""
+    kind = errors.EngineOutOfMemory if needs_memory(error) else CODES.get(error.engine_code)
     return error if kind is None else kind(error.message, hint=error.hint, details=error.details)
 
 
 def needs_memory(error: errors.EngineError) -> bool:
-    """Return whether the engine reported that it had too little memory."""
-    answered = isinstance(error, errors.EngineRequestFailed) and error.engine_code == "engine_internal_error"
-    return answered and (error.message.startswith("MemoryError") or "bad_alloc" in error.message)
+    """Return whether the engine reported that it had too little memory, or its log does after a crash."""
+    if isinstance(error, errors.EngineCrashed):
+        return any(sign in str(error.details.get("log_tail")) for sign in _LOG_SIGNS)
+    return isinstance(error, errors.EngineRequestFailed) and error.engine_code == OUT_OF_MEMORY
 
 
 def ending(error: errors.EngineError) -> str:

@@ -41,6 +41,8 @@ class Prepared:
     outputs: tuple[TensorSpec, ...]
     operators: dict[str, int]
     folded: bool
+    memory_bytes: int | None = None
+    """Memory that engines may use for the model; None without a limit by model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,8 @@ class Inspector:
     """Limit of address space, in addition to copies of the model."""
     seconds: float = 60.0
     """Time limit of a call; also the limit of CPU time on each core."""
+    memory_factor: float = 0.0
+    """Memory that engines may use for a model, as a multiple of what preparing it needs; 0 for no limit."""
     log_path: Path | None = None
     home: Path | None = None
     hidden: tuple[str, ...] = ()
@@ -98,6 +102,7 @@ class Inspector:
             python=environments.interpreter(spec, home),
             memory_bytes=settings.inspect_memory_mb * 1024**2,
             seconds=settings.inspect_seconds,
+            memory_factor=settings.engine_memory_factor,
             log_path=log_path,
             home=home,
             hidden=hidden,
@@ -120,6 +125,7 @@ class Inspector:
             outputs=models.tensor_specs(answer["outputs"]),
             operators=dict(answer["operators"]),
             folded=bool(answer["folded"]),
+            memory_bytes=int(answer["memory_bytes"] * self.memory_factor) if self.memory_factor else None,
         )
 
     def rewrite(self, path: Path, lanes: int, out_path: Path) -> Rewritten:

@@ -157,6 +157,12 @@ class EngineSession:
             return answer.data
         raise _refusal(answer.data)
 
+    def limit_memory(self, data_bytes: int | None) -> None:
+        if self._dead is None:
+            # The engine may have ended since.
+            with contextlib.suppress(ProcessLookupError):
+                sandbox.set_data_limit(self.pid, data_bytes)
+
     def close(self) -> None:
         """Let the engine exit by itself, then kill what is left."""
         if self._dead is None:

@@ -48,6 +48,11 @@ class TunerSettings(Settings):
         description="Memory limit, in MiB, of one engine process; 0 means three quarters of the "
         "machine's or container's.",
     )
+    engine_memory_factor: float = Field(
+        default=8.0,
+        ge=0,
+        description="Memory that a stage may use for a model, as a multiple of what ONNX Runtime needs; 0: any.",
+    )
     engine_file_mb: int = Field(default=16384, gt=0, description="Largest file, in MiB, that an engine may write.")
     engine_hello_seconds: float = Field(default=120.0, gt=0, description="Seconds that an engine may take to start.")
     engine_silence_seconds: float = Field(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -149,6 +150,13 @@ def environment(outer: Mapping[str, str]) -> dict[str, str]:
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def set_data_limit(pid: int, data_bytes: int | None) -> None:
+    """Change ``data_bytes`` of a running process, up to what it was started with. Raises ProcessLookupError."""
+    _, most = resource.prlimit(pid, resource.RLIMIT_DATA)
+    wanted = [each for each in (data_bytes, most) if each is not None and each != resource.RLIM_INFINITY]
+    resource.prlimit(pid, resource.RLIMIT_DATA, (min(wanted, default=resource.RLIM_INFINITY), most))
 
 
 def memory_of_host() -> int:

@@ -150,11 +150,11 @@ def run_bundle(
                 asked = {**params, "outputs": str(written) if written else None}
                 answer = session.request("run", asked, timeout=None)
                 counted, samples = _timed(session, params, repeat, number)
-            except EngineRequestFailed as error:
-                raise _too_large(limits) if failures.needs_memory(error) else failures.explain(error) from error
-            except EngineCrashed as error:
-                if "bad_alloc" in error.details["log_tail"]:
+            except (EngineCrashed, EngineRequestFailed) as error:
+                if failures.needs_memory(error):
                     raise _too_large(limits) from error
+                if isinstance(error, EngineRequestFailed):
+                    raise failures.explain(error) from error
                 raise
         if written and outputs:
             _keep(written, outputs)

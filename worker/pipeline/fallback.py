@@ -13,7 +13,6 @@ from domain import errors
 from domain.records import ImportedRecord, ImportState, Record, TrialError
 from domain.stage_results import Build
 from storage import imports, jobs, records
-from tuner.host import failures
 from tuner.native import lines
 from worker.pipeline import builds, recovery
 from worker.pipeline.context import JobContext
@@ -42,7 +41,7 @@ def tuned(
         return builds.tuned(context, build, _lines(candidates)), candidates
     except (errors.EngineRequestFailed, errors.EngineCrashed) as error:
         recovery.tolerate(context, error)
-        if not candidates or failures.needs_memory(error):
+        if not candidates:
             raise
         kept = _Blame(context, build, has_time).without_failing(candidates)
         if kept is None:

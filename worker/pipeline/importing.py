@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from domain import errors
-from domain.jobs import Precision
+from domain.jobs import Precision, Stage
 from domain.models import TensorSpec
 from domain.stage_results import ImportFailure, ImportResult
 from tuner.host.inspection import Rewritten
 from tuner.results import verification
 from tuner.search import precisions
 from worker.engines import ONNX
-from worker.pipeline import recovery
+from worker.pipeline import recovery, stage_memory
 from worker.pipeline.context import CHECK_SECONDS, JobContext
 
 _QUANTIZE_SECONDS = 1800.0
@@ -53,6 +53,7 @@ def run(context: JobContext) -> ImportResult:
         prepared = context.engines.prepare(original, context.request.input_shapes, partial)
     partial.replace(final)
     context.heartbeat.check()
+    context.engines.memory_bytes = stage_memory.limit(Stage.IMPORT, prepared.memory_bytes, context.target)
     refusals, answers = _check(context)
     engines = [name for name in context.toolchains if name not in {refusal.engine for refusal in refusals}]
     rewritten = _rewrite(context, engines, _lanes(answers))
@@ -68,6 +69,7 @@ def run(context: JobContext) -> ImportResult:
         outputs=prepared.outputs,
         operators=prepared.operators,
         folded=prepared.folded,
+        memory_bytes=prepared.memory_bytes,
         engines=tuple(engines),
         refused={refusal.engine: refusal.facts for refusal in refusals},
         rewritings=rewritten.applied,

@@ -11,7 +11,15 @@ from typing import Any
 from domain import errors, progress
 from domain.blobs import BlobStore
 from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage
-from domain.stage_results import RESULTS, BaselineResult, PlanResult, PublishResult, StageResult, TuneResult
+from domain.stage_results import (
+    RESULTS,
+    BaselineResult,
+    ImportResult,
+    PlanResult,
+    PublishResult,
+    StageResult,
+    TuneResult,
+)
 from process import logs
 from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
@@ -26,6 +34,7 @@ from worker.pipeline import (
     placing,
     planning,
     publishing,
+    stage_memory,
     tuning,
     verifying,
 )
@@ -105,6 +114,9 @@ class Pipeline:
             result = self._known(context, stage)
             if result is None:
                 context.limit.enter(stage, context.results)
+                imported = context.results.find(ImportResult)
+                memory = imported.memory_bytes if imported else None
+                context.engines.memory_bytes = stage_memory.limit(stage, memory, context.target)
                 started = started or self._start(context, stage)
                 with observing.stage(stage.value):
                     found = step(context)

@@ -17,6 +17,7 @@ from tests.contract.tuner.engine_processes import gone, open_descriptors, pid_of
 from tests.support.tuner import sandboxed
 from tests.support.tuner.fixtures import MISBEHAVING, Start
 from tuner.engines.protocol import messages
+from tuner.host import failures
 from tuner.host.catalogue import ROOT
 from tuner.host.session import Canceled, EngineSession, Limits
 
@@ -295,3 +296,15 @@ def test_limits_hold_for_the_engine(start: Start) -> None:
     assert rows["Max file size"][:2] == ["1000", "1000"]
     assert rows["Max cpu time"][:2] == ["1", "1"]
     assert rows["Max core file size"][:2] == ["0", "0"]
+
+
+def test_a_request_beyond_the_memory_limit_fails_with_its_own_code(start: Start) -> None:
+    engine = start(limits=Limits(data_bytes=2**30))
+    engine.limit_memory(2**27)
+    with pytest.raises(errors.EngineRequestFailed) as caught:
+        engine.request("allocate", {"bytes": 2**28}, timeout=10)
+    assert failures.needs_memory(caught.value)
+    engine.limit_memory(2**40)
+    assert engine.request("allocate", {"bytes": 2**28}, timeout=10) == {"allocated": 2**28}
+    with pytest.raises(errors.EngineRequestFailed):
+        engine.request("allocate", {"bytes": 2**30}, timeout=10)

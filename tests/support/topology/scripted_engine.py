@@ -70,7 +70,7 @@ def prepare(params: Json, _: Emitter) -> Json:
     shape = list(params["input_shapes"][SPEC.name])
     Path(params["out_path"]).write_bytes(Path(params["path"]).read_bytes() + _MARK + str(shape[-1]).encode())
     spec = {**_SHAPE, "shape": shape}
-    return {"inputs": [spec], "outputs": [spec], "operators": {"Conv": 2}, "folded": True}
+    return {"inputs": [spec], "outputs": [spec], "operators": {"Conv": 2}, "folded": True, "memory_bytes": 1}
 
 
 def extract(engine: WatchedEngine, script: Script, params: Json) -> Json:

@@ -67,6 +67,9 @@ class FakeEngine:
             raise
         return result
 
+    def limit_memory(self, data_bytes: int | None) -> None:
+        """It has no memory of its own."""
+
     def close(self) -> None:
         self._alive = False
 

@@ -54,6 +54,10 @@ def _sleep(params: Json, _: Emitter) -> Json:
     return {"slept": params["seconds"]}
 
 
+def _allocate(params: Json, _: Emitter) -> Json:
+    return {"allocated": len(bytearray(params["bytes"]))}
+
+
 def _freeze(params: Json, _: Emitter) -> Json:
     os.kill(os.getpid(), signal.SIGSTOP)
     return {}
@@ -105,6 +109,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "exit": _exit,
     "die": _die,
     "sleep": _sleep,
+    "allocate": _allocate,
     "freeze": _freeze,
     "write": _write,
     "hang_up": _hang_up,

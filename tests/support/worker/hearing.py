@@ -42,5 +42,8 @@ class HeardEngine:
 
         return self.engine.request(method, params, timeout=timeout, on_event=both, canceled=canceled)
 
+    def limit_memory(self, data_bytes: int | None) -> None:
+        self.engine.limit_memory(data_bytes)
+
     def close(self) -> None:
         self.engine.close()

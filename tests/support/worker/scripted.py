@@ -98,6 +98,10 @@ class Script:
     """Requests that nothing could end before their time."""
     refuse: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
     """Called with every request; may raise."""
+    memory_bytes: int | None = None
+    """What engines may use for the model."""
+    limited: list[tuple[str, int | None]] = field(default_factory=list)
+    """The memory limit of each request, by method."""
     measured: list[tuple[str, str]] = field(default_factory=list)
     requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
@@ -122,7 +126,14 @@ class Script:
             self.unattended.append("prepare")
         self.refuse("prepare", {"shapes": dict(shapes)})
         out.write_bytes(model.read_bytes())
-        return Prepared(path=out, inputs=(SPEC,), outputs=(SPEC,), operators={"Conv": 1}, folded=True)
+        return Prepared(
+            path=out,
+            inputs=(SPEC,),
+            outputs=(SPEC,),
+            operators={"Conv": 1},
+            folded=True,
+            memory_bytes=self.memory_bytes,
+        )
 
     def asked(self, method: str) -> list[dict[str, Any]]:
         return [params for asked, params in self.requests if asked == method]
@@ -133,6 +144,7 @@ class ScriptedEngine:
         self._script = script
         self._hello = hello
         self._alive = True
+        self._memory: int | None = None
         self._known: dict[str, set[int]] = {}
 
     @property
@@ -146,6 +158,9 @@ class ScriptedEngine:
     @property
     def pid(self) -> None:
         return None
+
+    def limit_memory(self, data_bytes: int | None) -> None:
+        self._memory = data_bytes
 
     def close(self) -> None:
         self._alive = False
@@ -161,6 +176,7 @@ class ScriptedEngine:
     ) -> dict[str, Any]:
         if not self._alive:
             raise errors.EngineCrashed("the engine is gone")
+        self._script.limited.append((method, self._memory))
         self._script.requests.append((method, {**params, "engine": self._hello["engine"]}))
         if canceled is None or timeout is None:
             self._script.unattended.append(method)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from domain import errors
+from tuner.engines.protocol import serving
+from tuner.engines.protocol.serving import EngineFailure
 from tuner.host import failures
 
 ROOT = Path(__file__).parents[3]
@@ -15,6 +18,7 @@ OWN = {
     "compile_failed",
     "disk_full",
     "engine_internal_error",
+    "out_of_memory",
     "plugin_failed",
     "unknown_method",
     "unknown_workload",
@@ -38,3 +42,40 @@ def test_every_code_of_an_engine_has_a_meaning() -> None:
 def test_every_code_is_documented(code: str) -> None:
     text = (ROOT / "docs" / "reference" / "engine-protocol.md").read_text()
     assert f"`{code}`" in text.partition("## Codes of failure")[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "needs"),
+    [
+        (errors.EngineRequestFailed("out_of_memory", "bad"), True),
+        (errors.EngineRequestFailed("compile_failed", "bad"), False),
+        (errors.EngineCrashed("gone", details={"log_tail": "what(): std::bad_alloc"}), True),
+        (errors.EngineCrashed("gone", details={"log_tail": "Segmentation fault"}), False),
+        (errors.EngineTimeout("late", details={"log_tail": "std::bad_alloc"}), False),
+    ],
+)
+def test_missing_memory_is_known_from_answers_and_crashes(error: errors.EngineError, needs: bool) -> None:
+    assert failures.needs_memory(error) is needs
+
+
+def _fails(cause: Exception) -> Exception:
+    try:
+        try:
+            raise cause
+        except Exception as caught:
+            raise EngineFailure("run_failed", "ONNX Runtime cannot run the model") from caught
+    except EngineFailure as failure:
+        return failure
+
+
+@pytest.mark.parametrize(
+    ("cause", "memory"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("[E:onnxruntime] Failed to allocate memory for requested buffer of size 4294967296"), True),
+        (RuntimeError("TVMError: std::bad_alloc"), True),
+        (RuntimeError("invalid shape"), False),
+    ],
+)
+def test_missing_memory_shows_through_what_a_handler_made_of_it(cause: Exception, memory: bool) -> None:
+    assert serving.is_memory(cause) is serving.is_memory(_fails(cause)) is memory

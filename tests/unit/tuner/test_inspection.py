@@ -64,7 +64,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
         (errors.EngineCrashed("gone", details={"exit_code": 7}), "ended with exit status 7"),
         (errors.EngineTimeout("slow"), "took too long"),
         (errors.EngineSilent("mute"), "took too long"),
-        (EngineFailure("engine_internal_error", "MemoryError: 40 GB"), "MemoryError"),
+        (EngineFailure("out_of_memory", "MemoryError: 40 GB"), "MemoryError"),
         (EngineFailure("invalid_model", "this is not ONNX"), "this is not ONNX"),
     ],
 )

@@ -42,7 +42,7 @@ def read(reader: RecordReader, monkeypatch: pytest.MonkeyPatch, failure: Excepti
         (errors.EngineTimeout("slow"), "took too long", "reader_ended"),
         (errors.EngineSilent("mute"), "took too long", "reader_ended"),
         (errors.EngineGarbled("half a line"), "invalid message", "reader_ended"),
-        (EngineFailure("engine_internal_error", "MemoryError: "), "too much memory", "memory"),
+        (EngineFailure("out_of_memory", "MemoryError: "), "too much memory", "memory"),
     ],
 )
 def test_a_file_that_brings_its_reader_down_is_refused(

@@ -62,7 +62,7 @@ def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Limits]:
     given: list[Limits] = []
 
     def refuse(*_: object) -> Any:
-        raise EngineFailure("engine_internal_error", "MemoryError: Unable to allocate 8.00 GiB")
+        raise EngineFailure("out_of_memory", "MemoryError: Unable to allocate 8.00 GiB")
 
     def start(*_: object, limits: Limits, **_named: object) -> Any:
         given.append(limits)

@@ -14,6 +14,7 @@ from tuner.engines.onnx.rewriting import applying
 from tuner.engines.onnx.rewriting.plain import quantized, recurrent
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import environment
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ _CHECK_SEED = 0
 
 
 def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
-    """Write the prepared model to ``out_path``.
+    """Write the prepared model to ``out_path``; ``memory_bytes`` is what this needed, with runs of the model.
 
     Folding uses ONNX Runtime's basic level: constants, and batch normalization into convolutions, all in standard
     operators. TVM imports more models that way and builds them in a third less time. If the folded model leaves the
@@ -146,6 +147,7 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
         "outputs": [models.spec(value) for value in prepared.graph.output],
         "operators": models.operator_counts(prepared.graph),
         "folded": folded is not None,
+        "memory_bytes": environment.peak_bytes(),
     }
 
 

@@ -2,7 +2,8 @@
 
 An engine program calls ``serve`` with a mapping of method names to handlers. A handler accepts the request's params and
 an ``Emitter`` and returns the result's data. It reports an expected failure by raising ``EngineFailure``; any other
-exception becomes an ``error`` event with code ``engine_internal_error`` and the traceback in its details.
+exception becomes an ``error`` event with code ``engine_internal_error`` and the traceback in its details. If memory
+was missing, the code is ``out_of_memory``, whichever exception a handler made of that.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from tuner.engines.protocol import messages
 from tuner.engines.protocol.messages import Event, Json, Request
 
 HEARTBEAT_SECONDS = 2.0
+OUT_OF_MEMORY = "out_of_memory"
 _PR_SET_PDEATHSIG = 1
 _LEAVE_SECONDS = 1.5
 _LOOK_SECONDS = 0.5
+_OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory", "Cannot allocate memory")
+"""Texts of C++, ONNX Runtime and the system."""
 
 
 class EngineFailure(Exception):
@@ -97,19 +101,28 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
             raise EngineFailure("unknown_method", f"unknown method {request.method!r}")
         emitter.emit(messages.RESULT, handler(request.params, emitter))
     except EngineFailure as failure:
-        emitter.emit(messages.ERROR, failure.data)
+        code = OUT_OF_MEMORY if is_memory(failure) else failure.code
+        emitter.emit(messages.ERROR, {**failure.data, "code": code})
     except Exception as error:  # noqa: BLE001 - whatever a handler raises must reach the host as an event
         traceback.print_exc()
         sys.stderr.flush()
         text = traceback.format_exc()[-8000:]
         # A full disk has a code of its own, because it is not a defect.
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = "disk_full" if full else OUT_OF_MEMORY if is_memory(error) else "engine_internal_error"
         internal = EngineFailure(
-            "disk_full" if full else "engine_internal_error",
+            code,
             f"{type(error).__name__}: {error}"[:2000],
             details={"traceback": text},
         )
         emitter.emit(messages.ERROR, internal.data)
+
+
+def is_memory(error: BaseException) -> bool:
+    """Return whether missing memory is the cause of an exception, directly or through a chain of causes."""
+    if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
+        return True
+    return error.__cause__ is not None and error.__cause__ is not error and is_memory(error.__cause__)
 
 
 def _start_heartbeat(emitter: Emitter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 
 _LOOK_SECONDS = 0.01
@@ -13,6 +14,11 @@ _LONGEST_SECONDS = 2.0
 def cores() -> int:
     """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has used so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def settings(tvm_threads: int) -> dict[str, str]:

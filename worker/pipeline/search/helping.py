@@ -17,17 +17,18 @@ from typing import Any
 
 from domain import errors
 from domain.blobs import BlobStore
-from domain.jobs import Failure, Job, RunnerKind, Tuner
+from domain.jobs import Failure, Job, RunnerKind, Stage, Tuner
 from domain.ports import Canceled, Engine
 from domain.shared_rounds import SharedRound
+from domain.stage_results import ImportResult
 from domain.targets import Toolchain
-from storage import models, records, shared_rounds, tuning_tasks
+from storage import models, records, shared_rounds, stages, tuning_tasks
 from storage.database import Database
 from tuner.host import devicelock, hardware
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, RoundHeartbeat, Stopped
-from worker.pipeline import placing, reuse
+from worker.pipeline import placing, reuse, stage_memory
 from worker.pipeline.context import JobContext
 from worker.pipeline.recovery import Recovery
 from worker.pipeline.search import spool
@@ -319,6 +320,9 @@ class Helper:
         tuner = Tuner(claimed.offer.tuner)
         with self.database.reading() as session:
             model = models.get(session, self.job.request.model_digest)
+            imported = stages.result(session, self.job.id, ImportResult)
+        memory = imported.memory_bytes if imported else None
+        pool.memory_bytes = stage_memory.limit(Stage.TUNE, memory, placement.target)
         folder = paths.work(self.settings.home, self.job.id)
         folder.mkdir(parents=True, exist_ok=True)
         return JobContext(

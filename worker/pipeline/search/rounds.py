@@ -41,7 +41,13 @@ TOTAL = "total_seconds"
 """What ended a search: the job's total limit, not the budget."""
 _WAIT_SECONDS = 0.1
 """Pause between two looks for finished rounds while there is nothing else to do."""
-_GONE = (errors.EngineCrashed, errors.EngineSilent, errors.EngineTimeout, errors.EngineGarbled)
+_GONE = (
+    errors.EngineCrashed,
+    errors.EngineSilent,
+    errors.EngineTimeout,
+    errors.EngineOutOfMemory,
+    errors.EngineGarbled,
+)
 _UNREACHABLE = (errors.TrackerUnreachable, errors.NoDevice, errors.DeviceLost)
 
 _SLACK_SECONDS = 120.0

@@ -13,10 +13,10 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import importing as onnx_importing
 from tuner.engines.relax.importing import Imported
-from tuner.engines.relax.modules import admission
+from tuner.engines.relax.modules import admission, walking
 from tuner.engines.relax.modules.admission import refused
 from tuner.engines.relax.modules.walking import Access, Walk
-from tuner.engines.runtime import importing
+from tuner.engines.runtime import environment, importing
 
 SUFFIX = ".json"
 _ATTRIBUTES = frozenset({"global_symbol", "tirx.noalias", "tir.noalias", "s_tir", "op_pattern", "layout_free_buffers"})
@@ -40,10 +40,13 @@ def inspect(path: str) -> Json:
 
 
 def prepare(path: str, out_path: str) -> Json:
-    """Prepare a module as the onnx engine's ``prepare`` does; its shapes are static and there is nothing to fold."""
+    """Prepare a module as the onnx engine's ``prepare`` does; its shapes are static and there is nothing to fold.
+
+    It is not run, so its buffers count with their limit.
+    """
     found = _read(path)
     shutil.copyfile(path, out_path)
-    return {**_facts(found), "folded": False}
+    return {**_facts(found), "folded": False, "memory_bytes": environment.peak_bytes() + walking.MOST_BYTES}
 
 
 def _facts(found: Imported) -> Json:

@@ -18,6 +18,8 @@ from tunesmith import archives, elf, errors
 
 MANIFEST = "manifest.json"
 _MAX_MANIFEST_BYTES = 4 * 1024**2
+_MAX_LIBRARY_BYTES = 1024**3
+"""Larger weights lie in a file of their own."""
 _CHUNK_BYTES = 1024 * 1024
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NEEDED = re.compile(r"lib(c|m)\.so\.6|lib(pthread|dl)\.so\.[0-9]|ld-linux[a-z0-9_-]*\.so\.[0-9]")
@@ -44,7 +46,7 @@ _TEXT = frozenset(
 )
 _THREADS = frozenset(
     (
-        *("__register_atfork", "__sched_cpucount", "__stack_chk_fail", "__tls_get_addr", "clock_gettime"),
+        *("__register_atfork", "__sched_cpucount", "__stack_chk_fail", "__tls_get_addr", "clock_gettime", "getauxval"),
         *("pthread_atfork", "pthread_create", "pthread_join", "pthread_mutex_destroy", "pthread_mutex_init"),
         *("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_once", "pthread_sigmask", "sched_getaffinity"),
         *("sched_setaffinity", "sched_yield", "sigfillset", "syscall", "sysconf"),
@@ -52,8 +54,8 @@ _THREADS = frozenset(
 )
 _FILES = frozenset(
     (
-        *("__errno_location", "close", "dladdr", "fclose", "fgets", "fopen", "fscanf", "fstat", "madvise", "mmap"),
-        *("getauxval", "lseek", "munmap", "open", "pread", "qsort", "read", "realpath"),
+        *("__errno_location", "close", "dladdr", "fclose", "fgets", "fopen", "fscanf", "lseek", "mmap", "munmap"),
+        *("open", "realpath"),
     )
 )
 _COMPUTING = _STARTUP | _MATH | _MEMORY | _TEXT
@@ -78,8 +80,9 @@ _RULES = {
     ),
     "mod.so": _Rule(exports=None, imports=_COMPUTING, tvm=True),
 }
-_DATA = frozenset({MANIFEST, "evidence.json", "records.json", "mod.json", "mod.params", "README.md", "model.onnx"})
-_DATA |= {"libmodel.weights"}
+_DATA = frozenset(
+    {MANIFEST, "evidence.json", "records.json", "mod.json", "mod.params", "README.md", "model.onnx", "libmodel.weights"}
+)
 """Files that nothing executes. Headers and examples are left to their reader."""
 
 
@@ -176,6 +179,8 @@ def _check_files(
 
 def _library(file: BinaryIO, member: archives.Member) -> Library:
     rule, name = _RULES[member.name], member.name
+    if member.size > _MAX_LIBRARY_BYTES:
+        raise _suspicious(f"{name} has {member.size} bytes, more than {_MAX_LIBRARY_BYTES}")
     file.seek(member.start)
     try:
         found = elf.read(file.read(member.size))

@@ -1,7 +1,7 @@
 /* A library in a C process, for bench/runtime.py: runtime_arm LIBRARY INPUTS OUTPUTS THREADS
  *
- * INPUTS has the bytes of all inputs, one after the other; those of the outputs of the first run are written to OUTPUTS.
- * Each line of standard input is then a command, which is answered by a line of JSON.
+ * INPUTS has the bytes of all inputs, one after the other; those of the outputs of the first run are written to
+ * OUTPUTS. Each line of standard input is then a command, which is answered by a line of JSON.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -110,7 +110,8 @@ class session {
 
  private:
   void run(const input *inputs, std::size_t input_count, const output *outputs, std::size_t output_count) {
-    static_assert(sizeof(input) == sizeof(tunesmith_input) && sizeof(output) == sizeof(tunesmith_output), "arrays of C");
+    static_assert(sizeof(input) == sizeof(tunesmith_input) && sizeof(output) == sizeof(tunesmith_output),
+                  "arrays of C");
     check(api_->run(session_, inputs, static_cast<std::int32_t>(input_count), outputs,
                     static_cast<std::int32_t>(output_count)));
   }

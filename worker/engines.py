@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -180,9 +181,13 @@ class EnginePool:
             self.listener(name, kind, data)
 
     def close_all(self) -> None:
-        for engine in self._engines.values():
-            engine.close()
+        """End all engines at the same time: each may take a second to exit, and a cancellation waits for all."""
+        engines = list(self._engines.values())
         self._engines.clear()
+        if engines:
+            with ThreadPoolExecutor(len(engines)) as executor:
+                for closing in [executor.submit(engine.close) for engine in engines]:
+                    closing.result()
 
 
 class ObservedEngine:

@@ -53,7 +53,7 @@ class WorkerSettings(Settings):
         description="Backoff, in seconds, of a job that has lost its worker twice; doubled after each further loss.",
     )
     cancel_poll_seconds: float = Field(
-        default=1.0, gt=0, description="Interval, in seconds, at which a worker checks whether its job was canceled."
+        default=0.5, gt=0, description="Interval, in seconds, at which a worker checks whether its job was canceled."
     )
     heartbeat_seconds: float = Field(
         default=10.0, gt=0, description="Interval, in seconds, between a worker's heartbeats."

@@ -1,0 +1,66 @@
+"""A canceled request of a real engine ends at once, with all processes that it uses."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.ports import Canceled
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import Twin, start
+from tuner.host import orphans
+
+pytestmark = pytest.mark.engine
+
+MOST_SECONDS = 1.0
+"""A cancellation may take two; within half a second the worker sees it, and it then ends its other engines."""
+
+
+def _request(twin: Twin, method: str, inputs: list[Path], folder: Path) -> dict[str, Any]:
+    return {
+        "tune": {
+            **twin.workload(twin.tasks[0]), "trials": 500, "seconds": None, "history": [], "measure": asking.MEASURE,
+            "spool": str(folder / "spool.jsonl"),
+        },
+        "compile": {**twin.place, "tuner": None, "records": None, "out_dir": str(folder / "build")},
+        "time": {"bundle": str(twin.untuned), "inputs": str(inputs[0]), "threads": 1, "number": 10**7, "repeat": 9},
+    }[method]  # fmt: skip
+
+
+def _group(pid: int) -> set[int]:
+    """Return all processes of an engine's group, with the engine."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getpgid(int(entry.name)) == pid:
+                    found.add(int(entry.name))
+            except ProcessLookupError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize(("method", "after"), [("tune", 3.0), ("compile", 0.2), ("time", 1.0)])
+def test_a_canceled_request_ends_at_once(
+    twin: Twin, inputs: list[Path], tmp_path: Path, engine_logs: Path, method: str, after: float
+) -> None:
+    params = _request(twin, method, inputs, tmp_path)
+    with start(twin.name, engine_logs / f"canceled-{twin.name}.log") as engine:
+        began, seen = time.monotonic(), set[int]()
+
+        def canceled() -> bool:
+            wanted = time.monotonic() > began + after
+            if wanted:
+                seen.update(_group(engine.pid))
+            return wanted
+
+        with pytest.raises(Canceled):
+            engine.request(method, params, timeout=100, canceled=canceled)
+        assert time.monotonic() - began - after < MOST_SECONDS
+        # The engine and its watcher, and in a round the server of the processes that build and measure.
+        assert len(seen) >= (3 if method == "tune" else 2)
+        assert not [pid for pid in seen if orphans.start_time(pid) is not None]

@@ -65,6 +65,11 @@ class RunResult:
         }
 
 
+def is_checkout() -> bool:
+    """Return whether the server's packages are there."""
+    return importlib.util.find_spec("domain") is not None
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Convert errors of the server's packages to the client's. Raises ConfigurationError outside a checkout."""
@@ -73,7 +78,7 @@ def translated() -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise errors.ConfigurationError(
             "only the client is installed; engines and the commands for a service need a checkout",
-            hint="Run the command from a checkout. To run a bundle without one, unpack it and start its example.py.",
+            hint="Run the command from a checkout.",
         ) from error
     try:
         yield
@@ -114,7 +119,7 @@ def run_bundle(
     import tempfile
 
     _check_files([bundle, inputs], outputs)
-    if importlib.util.find_spec("domain") is None:
+    if not is_checkout():
         from tunesmith.cli import alone
 
         if memory_mb:
@@ -278,7 +283,7 @@ def check_machine(target: str) -> None:
         raise errors.InvalidInput(
             f"the bundle is for {theirs} ({target}), but this machine is {ours}",
             code="invalid_bundle",
-            hint="Copy it to such a machine, unpack it and start its example.py.",
+            hint="Run it on such a machine.",
         )
 
 

@@ -44,16 +44,20 @@ def verify(
 
     checked = verifying.check(bundle, digest=digest, model=model)
     compared = _compare(bundle, model) if model else None
+    if model and compared is None:
+        output.note("the outputs were not compared with ONNX Runtime's: that needs a checkout")
     if as_json:
         output.document(_document(bundle, checked, compared))
         return
     _tell(checked, compared)
 
 
-def _compare(bundle: Path, model: Path) -> list[dict[str, Any]]:
-    """Return the errors of each output. Raises InvalidInput, and ConfigurationError outside a checkout."""
-    from tunesmith.cli import comparing
+def _compare(bundle: Path, model: Path) -> list[dict[str, Any]] | None:
+    """Return the errors of each output; None outside a checkout. Raises InvalidInput and ConfigurationError."""
+    from tunesmith.cli import comparing, local
 
+    if not local.is_checkout():
+        return None
     return comparing.with_reference(bundle, model)
 
 

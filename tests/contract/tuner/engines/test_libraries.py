@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -85,6 +86,7 @@ answer = machine["main"](*[tvm.runtime.tensor(arrays[spec["name"]]) for spec in 
 values = [answer] if isinstance(answer, tvm.runtime.Tensor) else list(answer)
 np.savez(outputs, **{spec["name"]: value.numpy() for spec, value in zip(signature["outputs"], values)})
 """
+MODEL = b"the bytes of a model"
 PLAIN = {"relay": PLAIN_RELAY, "relax": PLAIN_RELAX}
 EQUAL = """
 import sys
@@ -163,8 +165,8 @@ def test_the_engine_runs_what_is_published(twin: Twin, built: Path, inputs: list
 def built_bundle(twin: Twin, built: Path, tmp_path: Path) -> Path:
     """A bundle, beside which its files lie in ``unpacked``."""
     facts = manifest.Manifest(
-        model_digest="0" * 64, model_name="small", variant="untuned", target=twin.target, threads=1,
-        device_key="any", toolchain=twin.session.hello["toolchain"], precision="f32", created_by="a test",
+        model_digest=hashlib.sha256(MODEL).hexdigest(), model_name="small", variant="untuned", target=twin.target,
+        threads=1, device_key="any", toolchain=twin.session.hello["toolchain"], precision="f32", created_by="a test",
         inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
     )  # fmt: skip
@@ -199,10 +201,15 @@ def client_alone(tmp_path: Path) -> dict[str, str]:
 def test_the_client_alone_runs_a_bundle(
     twin: Twin, built_bundle: Path, client_alone: dict[str, str], inputs: list[Path], tmp_path: Path
 ) -> None:
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tunesmith", "run", built_bundle, *arguments]
+    def run(*arguments: str | Path, command: str = "run") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=tmp_path, env=client_alone, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-m", "tunesmith", command, built_bundle, *arguments],
+            cwd=tmp_path,
+            env=client_alone,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     done = run("--inputs", inputs[0], "--output", "y.npz", "--repeat", "3", "--json")
@@ -214,6 +221,10 @@ def test_the_client_alone_runs_a_bundle(
     asking.run(twin.session, tmp_path / "unpacked", inputs[0], tmp_path / "engine.npz")
     asking.inside("onnx", EQUAL, tmp_path / "engine.npz", tmp_path / "y.npz")
     assert "scores" in run("--fill-mode", "ones", "--print-top", "2").stdout
+    (tmp_path / "model.onnx").write_bytes(MODEL)
+    verified = run("--model", "model.onnx", "--json", command="verify")
+    assert (verified.returncode, json.loads(verified.stdout)["outputs"]) == (0, None), verified.stderr
+    assert "not compared" in verified.stderr
     refused = run("--dump-outputs", "logits")
     assert (refused.returncode, "the bundle has no output 'logits'" in refused.stderr) == (5, True)
     (tmp_path / "text.npz").write_text("no arrays")

@@ -287,6 +287,17 @@ def test_a_bundle_says_what_it_needs_tvm_for(tar: Path, compiled: Path, tmp_path
     assert "InferenceSession" not in readme
 
 
+def test_a_bundle_for_static_programs_has_the_archive_and_its_header(compiled: Path, tmp_path: Path) -> None:
+    facts = dataclasses.replace(MANIFEST, format="static")
+    (compiled / "libmodel.h").write_bytes(b"compiled")
+    with pytest.raises(FileNotFoundError, match=r"libmodel\.a"):
+        bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+    (compiled / "libmodel.a").write_bytes(b"compiled")
+    written = bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
+    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out") == written
+    assert "* `libmodel.a`: the model as a static library" in readme_of(tmp_path / "out")
+
+
 def test_a_bundle_for_onnx_runtime_says_how_to_use_it(compiled: Path, tmp_path: Path) -> None:
     for name in (*bundle.STANDALONE, "model.onnx", "libtunesmith_ort.so"):
         (compiled / name).write_bytes(b"compiled")

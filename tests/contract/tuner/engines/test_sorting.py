@@ -14,9 +14,22 @@ pytestmark = pytest.mark.engine
 
 POOL = """
 #include <stdlib.h>
+#include <string.h>
 #include "pool.h"
-void *pool_borrow(uint64_t bytes) { return malloc(bytes + 1); }
-void pool_return(void *memory) { free(memory); }
+enum { FENCE = 256 };
+static char *end;
+void *pool_borrow(uint64_t bytes) {
+  char *memory = aligned_alloc(64, (bytes + 2 * FENCE + 63) / 64 * 64);
+  memset(memory, 7, bytes + 2 * FENCE);
+  end = memory + FENCE + bytes;
+  return memory + FENCE;
+}
+void pool_return(void *memory) {
+  char *start = (char *)memory - FENCE;
+  for (int i = 0; i < FENCE; ++i)
+    if (start[i] != 7 || end[i] != 7) abort();
+  free(start);
+}
 """
 COMPARE = """
 import ctypes, sys
@@ -110,7 +123,8 @@ print(cases)
 def test_sorting_is_that_of_tvm_bit_for_bit(engine: str, tmp_path: Path) -> None:
     (tmp_path / "pool.c").write_text(POOL)
     sources = [linking.DRIVER / "sorting.c", tmp_path / "pool.c"]
-    options = ["-std=c11", "-O2", "-fPIC", "-shared", "-I", linking.DRIVER, "-o", tmp_path / "sorting.so"]
+    checked = ("-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")
+    options = ["-std=c11", "-O2", "-fPIC", "-shared", *checked, "-I", linking.DRIVER, "-o", tmp_path / "sorting.so"]
     subprocess.run(["gcc", *options, *sources], check=True, timeout=60)
     told = asking.inside(engine, COMPARE, tmp_path / "sorting.so", folder=tmp_path)
     assert int(told) > 1000

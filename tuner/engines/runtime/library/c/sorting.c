@@ -15,23 +15,20 @@ typedef struct element {
   union {
     double real;
     int64_t whole;
-  } key;
+  } key; /* smaller for what comes earlier: that of a descending order is negated or inverted */
 } element;
 
 typedef struct order {
   int is_real;
-  int is_descending;
   int breaks_ties; /* by the index */
 } order;
 
-static int precedes(order by, const element *a, const element *b) {
+/* Inlined with a constant order, so that comparisons do not ask for it. */
+#define INLINED static inline __attribute__((always_inline))
+
+INLINED int precedes(order by, const element *a, const element *b) {
   if (by.breaks_ties && (by.is_real ? a->key.real == b->key.real : a->key.whole == b->key.whole))
     return a->index < b->index;
-  if (by.is_descending) {
-    const element *swapped = a;
-    a = b;
-    b = swapped;
-  }
   return by.is_real ? a->key.real < b->key.real : a->key.whole < b->key.whole;
 }
 
@@ -39,7 +36,7 @@ static void move(element *to, const element *from, int64_t count) { memmove(to, 
 
 /* Stable sort: chunks by insertion, merged back and forth between both places; then the two halves. */
 
-static void insertion_sort(element *first, const element *last, order by) {
+INLINED void insertion_sort(element *first, const element *last, order by) {
   for (element *each = first; each < last; ++each) {
     const element value = *each;
     element *place = each;
@@ -53,8 +50,8 @@ static void insertion_sort(element *first, const element *last, order by) {
   }
 }
 
-static element *merge(const element *a, const element *a_end, const element *b, const element *b_end, element *to,
-                      order by) {
+INLINED element *merge(const element *a, const element *a_end, const element *b, const element *b_end, element *to,
+                       order by) {
   while (a < a_end && b < b_end) *to++ = precedes(by, b, a) ? *b++ : *a++;
   move(to, a, a_end - a);
   to += a_end - a;
@@ -62,14 +59,14 @@ static element *merge(const element *a, const element *a_end, const element *b, 
   return to + (b_end - b);
 }
 
-static void merge_pairs(const element *from, int64_t count, element *to, int64_t step, order by) {
+INLINED void merge_pairs(const element *from, int64_t count, element *to, int64_t step, order by) {
   for (; count >= 2 * step; from += 2 * step, count -= 2 * step)
     to = merge(from, from + step, from + step, from + 2 * step, to, by);
   if (step > count) step = count;
   merge(from, from + step, from + step, from + count, to, by);
 }
 
-static void sort_half(element *first, int64_t count, element *spare, order by) {
+INLINED void sort_half(element *first, int64_t count, element *spare, order by) {
   int64_t start = 0;
   for (; count - start >= CHUNK; start += CHUNK) insertion_sort(first + start, first + start + CHUNK, by);
   insertion_sort(first + start, first + count, by);
@@ -80,15 +77,15 @@ static void sort_half(element *first, int64_t count, element *spare, order by) {
 }
 
 /* Merge what ends at middle, at its place, and count elements of spare; write the result from its end. */
-static void merge_backward(const element *first, const element *middle, const element *spare, int64_t count,
-                           element *end, order by) {
+INLINED void merge_backward(const element *first, const element *middle, const element *spare, int64_t count,
+                            element *end, order by) {
   const element *a = middle, *b = spare + count;
   while (a > first && b > spare) *--end = precedes(by, b - 1, a - 1) ? *--a : *--b;
   move(end - (b - spare), spare, b - spare);
 }
 
 /* spare has room for half of the elements, rounded up. */
-static void stable_sort(element *first, int64_t count, element *spare, order by) {
+INLINED void sort_by(element *first, int64_t count, element *spare, order by) {
   const int64_t front = (count + 1) / 2, back = count - front;
   element *middle = first + front, *end = first + count;
   sort_half(first, front, spare, by);
@@ -104,7 +101,7 @@ static void stable_sort(element *first, int64_t count, element *spare, order by)
 
 /* A heap, at whose top lies the element that all others precede. */
 
-static void rise(element *heap, int64_t hole, int64_t top, element value, order by) {
+INLINED void rise(element *heap, int64_t hole, int64_t top, element value, order by) {
   for (int64_t parent = (hole - 1) / 2; hole > top && precedes(by, &heap[parent], &value); parent = (hole - 1) / 2) {
     heap[hole] = heap[parent];
     hole = parent;
@@ -112,7 +109,7 @@ static void rise(element *heap, int64_t hole, int64_t top, element value, order 
   heap[hole] = value;
 }
 
-static void sink(element *heap, int64_t hole, int64_t count, element value, order by) {
+INLINED void sink(element *heap, int64_t hole, int64_t count, element value, order by) {
   const int64_t top = hole;
   int64_t child = hole;
   while (child < (count - 1) / 2) {
@@ -129,13 +126,13 @@ static void sink(element *heap, int64_t hole, int64_t count, element value, orde
   rise(heap, hole, top, value, by);
 }
 
-static void make_heap(element *heap, int64_t count, order by) {
+INLINED void make_heap(element *heap, int64_t count, order by) {
   for (int64_t parent = (count - 2) / 2; count > 1 && parent >= 0; --parent)
     sink(heap, parent, count, heap[parent], by);
 }
 
 /* Put an element into a heap with room for one more, and take out the one at its top. */
-static void replace_top(element *heap, int64_t count, element added, order by) {
+INLINED void replace_top(element *heap, int64_t count, element added, order by) {
   rise(heap, count, 0, added, by);
   sink(heap, 0, count, heap[count], by);
 }
@@ -186,20 +183,30 @@ static int is_sortable(const dl_tensor *tensor) {
   return has_type(tensor, TYPE_UINT, 8) || (tensor->type_code == TYPE_INT && (bits == 8 || bits == 32 || bits == 64));
 }
 
-#define READ(type, member) \
-  for (int64_t i = 0; i < count; ++i) to[i].key.member = ((const type *)data->data)[at + (first + i) * step]
+#define READ(type, member, key_of)                                      \
+  for (int64_t i = 0; i < count; ++i) {                                 \
+    const type x = ((const type *)data->data)[at + (first + i) * step]; \
+    to[i].key.member = key_of;                                          \
+  }
 
-/* Read some elements of a line that starts at an offset. */
-static void read_line(const dl_tensor *data, int64_t at, int64_t step, int64_t first, int64_t count, element *to) {
-  for (int64_t i = 0; i < count; ++i) to[i].index = first + i;
-  if (has_type(data, TYPE_FLOAT, 32)) READ(float, real);
-  if (has_type(data, TYPE_FLOAT, 64)) READ(double, real);
-  if (has_type(data, TYPE_INT, 8)) READ(int8_t, whole);
-  if (has_type(data, TYPE_INT, 32)) READ(int32_t, whole);
-  if (has_type(data, TYPE_INT, 64)) READ(int64_t, whole);
-  if (has_type(data, TYPE_UINT, 8)) READ(uint8_t, whole);
-  if (has_type(data, TYPE_FLOAT, 16))
-    for (int64_t i = 0; i < count; ++i) to[i].key.real = half(((const uint16_t *)data->data)[at + (first + i) * step]);
+/* Read the keys of some elements of a line that starts at an offset. */
+static void read_keys(const dl_tensor *data, int64_t at, int64_t step, int64_t first, int64_t count, int is_descending,
+                      element *to) {
+  const double sign = is_descending ? -1 : 1;
+  const int64_t inverted = is_descending ? -1 : 0;
+  if (has_type(data, TYPE_FLOAT, 16)) READ(uint16_t, real, sign *half(x))
+  if (has_type(data, TYPE_FLOAT, 32)) READ(float, real, sign *(double)x)
+  if (has_type(data, TYPE_FLOAT, 64)) READ(double, real, sign *x)
+  if (has_type(data, TYPE_INT, 8)) READ(int8_t, whole, inverted ^ x)
+  if (has_type(data, TYPE_INT, 32)) READ(int32_t, whole, inverted ^ x)
+  if (has_type(data, TYPE_INT, 64)) READ(int64_t, whole, inverted ^ x)
+  if (has_type(data, TYPE_UINT, 8)) READ(uint8_t, whole, inverted ^ x)
+}
+
+/* Read the first elements of a line. */
+static void read_line(const dl_tensor *data, int64_t at, int64_t step, int64_t count, int is_descending, element *to) {
+  for (int64_t i = 0; i < count; ++i) to[i].index = i;
+  read_keys(data, at, step, 0, count, is_descending, to);
 }
 
 #define WRITE(type) \
@@ -227,6 +234,13 @@ static int is_index(const dl_tensor *tensor) { return is_sortable(tensor) && !ha
 
 static element *borrow(int64_t count) { return pool_borrow((uint64_t)count * sizeof(element)); }
 
+static void stable_sort(element *line, int64_t count, element *spare, int is_real) {
+  if (is_real)
+    sort_by(line, count, spare, (order){1, 0});
+  else
+    sort_by(line, count, spare, (order){0, 0});
+}
+
 /* Sort each line of data into values or indices, whichever is given. */
 static const char *sort_lines(const dl_tensor *data, const dl_tensor *values, const dl_tensor *indices,
                               const argument *axis, const argument *is_ascend) {
@@ -237,11 +251,10 @@ static const char *sort_lines(const dl_tensor *data, const dl_tensor *values, co
   if (values && !has_type(values, data->type_code, data->type_bits)) return "the tensors have different types";
   element *line = borrow(all.length + (all.length + 1) / 2);
   if (!line) return "no memory";
-  const order by = {is_real(data), !is_ascend->number, 0};
   for (int64_t i = 0; i < all.before * all.after; ++i) {
     const int64_t at = start_of(&all, i);
-    read_line(data, at, all.after, 0, all.length, line);
-    stable_sort(line, all.length, line + all.length, by);
+    read_line(data, at, all.after, all.length, !is_ascend->number, line);
+    stable_sort(line, all.length, line + all.length, is_real(data));
     if (indices) write_indices(indices, at, all.after, line, all.length);
     if (values) write_values(data, at, values, at, all.after, line, all.length);
   }
@@ -271,32 +284,42 @@ const char *sorting_argsort_nms(const argument *arguments, int count) {
     return "tensors of such types are not sorted";
   element *line = borrow(all.length + (all.length + 1) / 2);
   if (!line) return "no memory";
-  const order by = {1, !arguments[4].number, 0};
   for (int64_t i = 0; i < all.before * all.after; ++i) {
     const int64_t at = start_of(&all, i), given = ((const int32_t *)counts->data)[i];
     const int64_t sorted = given < 0 ? 0 : given > all.length ? all.length : given;
-    read_line(data, at, all.after, 0, all.length, line);
-    stable_sort(line, sorted, line + all.length, by);
+    read_line(data, at, all.after, all.length, !arguments[4].number, line);
+    stable_sort(line, sorted, line + all.length, 1);
     write_indices(indices, at, all.after, line, all.length);
   }
   pool_return(line);
   return NULL;
 }
 
-/* Keep the first `most` of a line in a heap, then sort it. heap has room for one more and for half of them. */
-static int64_t select_from(const dl_tensor *data, int64_t at, const lines *all, int64_t most, order by, element *heap) {
-  const int64_t kept = most < all->length ? most : all->length;
-  read_line(data, at, all->after, 0, kept, heap);
+/* Keep the first elements of a line in a heap, then sort it. heap has room for one more and for half of them. */
+INLINED void select_by(const dl_tensor *data, int64_t at, const lines *all, int64_t kept, int is_descending, order by,
+                       element *heap) {
+  read_line(data, at, all->after, kept, is_descending, heap);
   make_heap(heap, kept, by);
   for (int64_t i = kept; i < all->length; i += READ_AHEAD) {
     element read[READ_AHEAD];
     const int64_t count = all->length - i < READ_AHEAD ? all->length - i : READ_AHEAD;
-    read_line(data, at, all->after, i, count, read);
-    for (int64_t j = 0; j < count; ++j)
-      if (precedes(by, &read[j], heap)) replace_top(heap, kept, read[j], by);
+    read_keys(data, at, all->after, i, count, is_descending, read);
+    for (int64_t j = 0; j < count; ++j) {
+      /* Of two that tie, the one in the heap precedes. */
+      if (!precedes((order){by.is_real, 0}, &read[j], heap)) continue;
+      read[j].index = i + j;
+      replace_top(heap, kept, read[j], by);
+    }
   }
-  stable_sort(heap, kept, heap + kept, by);
-  return kept;
+  sort_by(heap, kept, heap + kept, by);
+}
+
+static void select_from(const dl_tensor *data, int64_t at, const lines *all, int64_t kept, int is_descending,
+                        element *heap) {
+  if (is_real(data))
+    select_by(data, at, all, kept, is_descending, (order){1, 1}, heap);
+  else
+    select_by(data, at, all, kept, is_descending, (order){0, 1}, heap);
 }
 
 const char *sorting_topk(const argument *arguments, int count) {
@@ -315,14 +338,13 @@ const char *sorting_topk(const argument *arguments, int count) {
   if (!is_sortable(data) || (indices && !is_index(indices))) return "tensors of such types are not sorted";
   if (values && !has_type(values, data->type_code, data->type_bits)) return "the tensors have different types";
   const int64_t most = options[0].number < 1 ? all.length : options[0].number;
-  const int64_t room = most < all.length ? most : all.length;
-  element *heap = borrow(room + (room + 1) / 2 + 1);
+  const int64_t kept = most < all.length ? most : all.length;
+  element *heap = borrow(kept + (kept + 1) / 2 + 1);
   if (!heap) return "no memory";
-  const order by = {is_real(data), !options[3].number, 1};
   const lines written = {all.before, most, all.after};
-  for (int64_t i = 0; i < all.before * all.after && room; ++i) {
+  for (int64_t i = 0; i < all.before * all.after && kept; ++i) {
     const int64_t at = start_of(&all, i), to = start_of(&written, i);
-    const int64_t kept = select_from(data, at, &all, most, by, heap);
+    select_from(data, at, &all, kept, !options[3].number, heap);
     if (indices) write_indices(indices, to, all.after, heap, kept);
     if (values) write_values(data, at, values, to, all.after, heap, kept);
   }

@@ -73,9 +73,10 @@ time.sleep(600)
 def test_a_killed_host_takes_its_engine_along(tmp_path: Path, state: str) -> None:
     engine, of_group, deaf, escaped = killed_host(tmp_path, state)
     assert gone([engine, of_group, deaf])
-    # Only the one that left its group is for the next start to find.
+    # The one that left its group is for the next start to find. A process whose threads still end counts as gone
+    # already, and may be found with it.
     assert orphans.start_time(escaped)
-    assert sweep(tmp_path) == [escaped]
+    assert escaped in sweep(tmp_path)
     assert gone([escaped])
     assert sweep(tmp_path) == []
     assert not list((tmp_path / "run" / "engines").iterdir())

@@ -113,6 +113,9 @@ class Script:
         given.log.parent.mkdir(parents=True, exist_ok=True)
         return ScriptedEngine(self, {**self.hellos[name], "engine": name})
 
+    def cache_bytecode(self, name: str) -> None:
+        """There is none."""
+
     def prepare(
         self,
         model: Path,

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import autotvm, relay
 
-from tuner.engines.relay import corrections, importing, plans
+from tuner.engines.relay import corrections, importing, plans, simplifying
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.runtime import compiling, faults, libraries, progress
 from tuner.engines.runtime.library.plan import Plan
@@ -76,17 +76,20 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, form
     # Functions of a system library register themselves when it is loaded; they can still be looked up by name.
     runtime = relay.backend.Runtime("cpp", {"system-lib": True} if form == "system-lib" else None)
 
-    def make() -> Any:
-        with schedules.dispatch():
-            return relay.build(imported.module, target=target, params=imported.params, runtime=runtime)
-
     progress.begin("fold")
     with faults.reported("compile_failed", "TVM cannot compile the model"):
+        network = simplifying.simplified(imported, target)
+
+        def make() -> Any:
+            with schedules.dispatch():
+                return relay.build(network.module, target=target, params=network.params, runtime=runtime)
+
         return compiling.build(
             RELEASE,
             make,
             assertions=compiling.needs_assertions(form),
-            instruments=[_Fused()],
+            instruments=[simplifying.Folding(), _Fused()],
+            disabled=simplifying.DONE,
             **schedules.config,
         )
 

@@ -13,7 +13,7 @@ from tvm.autotvm.task.topi_integration import TaskExtractEnv
 from tvm.relay.backend import te_compiler
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, corrections, defaults, importing, workloads
+from tuner.engines.relay import compiling, corrections, defaults, importing, simplifying, workloads
 from tuner.engines.relay.templates import dispatching
 from tuner.engines.runtime import progress
 
@@ -56,10 +56,6 @@ def extract(imported: importing.Imported, target: Any, *, keep_layout: bool, rew
 
 def _trace(imported: importing.Imported, target: Any) -> tuple[dict[Any, int], dict[Any, Any]]:
     """Return each task's number of runs, and a representative of the tasks that compute the same operators."""
-    # Templates are written for the layout before AlterOpLayout, which itself queries their configurations.
-    context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
-    with compiling.dispatch([]), context:
-        optimized, _ = relay.optimize(imported.module, target=target, params=imported.params)
     calls: Counter[Any] = Counter()
     examples: dict[Any, Any] = {}
 
@@ -69,7 +65,8 @@ def _trace(imported: importing.Imported, target: Any) -> tuple[dict[Any, int], d
             calls[signature] += 1
             examples.setdefault(signature, node)
 
-    for function in optimized.functions.values():
+    # Templates are written for the layout before AlterOpLayout, which itself queries their configurations.
+    for function in simplifying.simplified(imported, target).module.functions.values():
         if isinstance(function, relay.Function):
             relay.analysis.post_order_visit(function, visit)
     counts: dict[Any, int] = {}

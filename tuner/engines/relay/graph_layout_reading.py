@@ -18,16 +18,13 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from tuner.engines.relay import compiling, corrections, defaults, extracting, graph_layout, importing, workloads
+from tuner.engines.relay import defaults, extracting, graph_layout, importing, simplifying, workloads
 from tuner.engines.relay.graph_layout import PLAIN, LayoutNetwork, LayoutOperator, OperatorKind, TensorState
 
 _CHANNELS = 1
 _RANK = 4
 _NEVER = ("transpose", "reshape", "squeeze", "expand_dims", "layout_transform", "nn.dense", "nn.batch_flatten")
 """Operators with a rule that does not let blocked channels through."""
-
-_first_passes = tvm.get_global_func("relay.backend.GetPassPrefixSeq")
-"""First passes of ``relay.build``; arguments: whether there is one target, whether it is for the virtual machine."""
 
 
 def read(imported: importing.Imported, target: Any) -> LayoutNetwork:
@@ -36,11 +33,9 @@ def read(imported: importing.Imported, target: Any) -> LayoutNetwork:
     A convolution's group is the tuple of the workload keys of its implementations, as ``extracting`` names them. Only
     convolutions that TVM converts to blocked layouts have a group; the layouts of others are fixed.
     """
-    corrections.use_threads(1)
-    context = tvm.transform.PassContext(opt_level=3, disabled_pass={"AlterOpLayout"})
-    main = relay.build_module.bind_params_by_name(imported.module["main"], imported.params)
-    with compiling.dispatch([]), target, context:
-        body = _first_passes(True, False)(tvm.IRModule.from_expr(main))["main"].body
+    simplified = simplifying.simplified(imported, target).module
+    with tvm.transform.PassContext(opt_level=3, instruments=[simplifying.Folding()]):
+        body = relay.transform.FoldConstant()(simplified)["main"].body
     reader = _Reader(target)
     relay.analysis.post_order_visit(body, reader.visit)
     return LayoutNetwork(operators=tuple(reader.operators), outputs=tuple(reader.positions(body)))

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,9 +212,11 @@ def build(
     *,
     assertions: bool = True,
     instruments: Sequence[Any] = (),
+    disabled: Collection[str] = (),
     **options: Any,
 ) -> Built:
-    """Call ``make`` in a ``PassContext`` with ``options`` and ``instruments``, and return its result.
+    """Call ``make`` in a ``PassContext`` with ``options`` and ``instruments``, and return its result; ``disabled`` are
+    names of passes to leave out.
 
     ``assertions=False`` omits the checks of argument shapes and strides, which take a seventh of a candidate's build.
 
@@ -226,14 +228,15 @@ def build(
         instruments = [*instruments, _generation(release)]
     if not assertions:
         options = {**options, f"{release.tir}.disable_assert": True}
+    context = {"opt_level": 3, "instruments": instruments, "disabled_pass": list(disabled)}
     try:
-        with release.tvm.transform.PassContext(opt_level=3, config=options, instruments=instruments):
+        with release.tvm.transform.PassContext(**context, config=options):
             return make()
     except Exception as error:
         if _VERIFIER_BUG not in str(error):
             raise
     options = {**options, f"{release.tir}.disable_cse_tir": True}
-    with release.tvm.transform.PassContext(opt_level=3, config=options, instruments=instruments):
+    with release.tvm.transform.PassContext(**context, config=options):
         return make()
 
 

@@ -61,7 +61,7 @@ def actual(pairs):
             elements = int(np.prod([int(size) for size in node.args[0].checked_type.shape]))
             found.append(f"{node.attrs.src_layout} {node.attrs.dst_layout} {elements}")
     with compiling.dispatch(pairs), TARGET, tvm.transform.PassContext(opt_level=3):
-        altered = graph_layout_reading._first_passes(True, False)(module)
+        altered = tvm.get_global_func("relay.backend.GetPassPrefixSeq")(True, False)(module)
     relay.analysis.post_order_visit(altered["main"].body, visit)
     return Counter(found)
 

@@ -1,0 +1,83 @@
+"""The first passes, run once: the same build as TVM's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.tuner.engines.relay.test_searching import inside
+
+pytestmark = pytest.mark.engine
+
+LAYOUTS = """
+import numpy as np
+from tuner.engines.relay import simplifying
+from tvm import te, topi
+
+def by_tvm(array, source, destination):
+    given = te.placeholder(array.shape, name="given")
+    moved = topi.layout_transform(given, source, destination)
+    out = tvm.nd.empty([int(size) for size in moved.shape], "float32")
+    tvm.build(te.create_prim_func([given, moved]), target="llvm")(tvm.nd.array(array), out)
+    return out.numpy()
+
+told = []
+weights = np.arange(32 * 24 * 3 * 5, dtype="float32").reshape(32, 24, 3, 5)
+for layout in ("OIHW4i16o", "OHWI", "OIHW16o", "HWIO8i", "OIHW8i8o"):
+    expected = by_tvm(weights, "OIHW", layout)
+    found = simplifying.relaid(weights, "OIHW", layout)
+    told.append([layout, found.shape == expected.shape and bool((found == expected).all())])
+refused = [("OIHW16o", "OIHW", (2, 24, 3, 5, 16)), ("OIHW", "OIHW5i", (32, 24, 3, 5))]
+told += [simplifying.relaid(np.zeros(shape, "float32"), *layouts) for *layouts, shape in refused]
+print(json.dumps(told))
+"""
+
+
+def test_arrays_are_laid_out_as_tvm_does(tmp_path: Path) -> None:
+    *found, blocked, undivided = inside(LAYOUTS, tmp_path)
+    assert all(equal for _, equal in found), found
+    assert (blocked, undivided) == (None, None)
+
+
+BUILDS = """
+import numpy as np
+from tuner.engines.relay import compiling, importing, simplifying
+from tvm import relay
+TARGET = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
+
+def convolution(data, inputs, outputs, kernel, name):
+    weights = relay.var(name, shape=(outputs, inputs, kernel, kernel))
+    made = relay.nn.conv2d(data, weights, channels=outputs, kernel_size=(kernel, kernel), padding=(kernel // 2,) * 4)
+    made = relay.nn.bias_add(made, relay.const(np.random.rand(outputs).astype("float32")))
+    scale = relay.const(np.random.rand(1, outputs, 1, 1).astype("float32"))
+    return relay.nn.relu(made * scale)
+
+image = relay.var("image", shape=(1, 3, 16, 16))
+first = convolution(image, 3, 24, 3, "w0")
+second = convolution(first, 24, 24, 1, "w1") + convolution(first, 24, 24, 1, "w2")
+last = relay.nn.dense(relay.nn.batch_flatten(second), relay.const(np.random.rand(5, 24 * 256).astype("float32")))
+module = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(relay.analysis.free_vars(last), last)))
+params = {
+    name: tvm.nd.array(np.random.rand(24, inputs, kernel, kernel).astype("float32"))
+    for name, inputs, kernel in (("w0", 3, 3), ("w1", 24, 1), ("w2", 24, 1))
+}
+given = importing.Imported(module=module, params=params, inputs=("image",), outputs=("y",), operators={})
+schedules = compiling.Schedules(dispatch=lambda: compiling.dispatch([]))
+with compiling.dispatch([]), tvm.transform.PassContext(opt_level=3):
+    plain = relay.build(module, target=TARGET, params=params)
+ours = compiling._build(given, TARGET, schedules, "shared")
+again = compiling._build(given, TARGET, schedules, "shared")
+
+def weights(library):
+    return {name: array.numpy().tobytes().hex() for name, array in library.get_params().items()}
+
+told = [[made.get_graph_json() == plain.get_graph_json(), weights(made) == weights(plain)] for made in (ours, again)]
+print(json.dumps([*told, len(weights(plain))]))
+"""
+
+
+def test_a_build_is_that_of_tvm(tmp_path: Path) -> None:
+    first, again, weights = inside(BUILDS, tmp_path)
+    assert first == again == [True, True]
+    assert weights > 4

@@ -153,7 +153,7 @@ class EnginePool:
             log=self._log,
             folder=self._folder,
             canceled=self._canceled,
-            network=self._network and name != ONNX,
+            network=self._network and name in COMPILERS,
         )
         with observing.engine_starting(name, again=known is not None):
             # An engine cannot use a folder that is created after it has started.

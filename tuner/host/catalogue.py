@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from domain import errors
@@ -19,6 +19,12 @@ class EngineSpec:
     requirements: Path
     """Pinned by hash; its digest is part of the environment's name."""
     python: str = "3.11"
+    shares: str | None = None
+    """Engine in whose environment it runs, if it has none of its own."""
+
+    @property
+    def environment(self) -> str:
+        return self.shares or self.name
 
 
 def _shipped(name: str) -> EngineSpec:
@@ -30,12 +36,16 @@ def _shipped(name: str) -> EngineSpec:
 
 
 ENGINES = {name: _shipped(name) for name in ("relay", "relax", "onnx")}
+"""Engines with environments."""
+LIBRARY = "library"
+"""The engine that runs the libraries of compiled builds, without TVM."""
+_STARTED = {**ENGINES, LIBRARY: replace(ENGINES["onnx"], name=LIBRARY, module="tuner.engines.library", shares="onnx")}
 
 
 def get(name: str) -> EngineSpec:
     """Return an engine's specification. Raises EngineNotInstalled for an unknown name."""
-    if name not in ENGINES:
+    if name not in _STARTED:
         raise errors.EngineNotInstalled(
             f"there is no engine {name!r}", hint=f"The engines are {' and '.join(sorted(ENGINES))}."
         )
-    return ENGINES[name]
+    return _STARTED[name]

@@ -68,7 +68,7 @@ class EngineHealth:
 
 def variable(spec: EngineSpec) -> str:
     """Return the setting for the engine's interpreter."""
-    return f"TUNESMITH_ENGINE_{spec.name.upper()}_PYTHON"
+    return f"TUNESMITH_ENGINE_{spec.environment.upper()}_PYTHON"
 
 
 def folder(spec: EngineSpec, home: Path) -> Path:
@@ -79,7 +79,7 @@ def folder(spec: EngineSpec, home: Path) -> Path:
         content.update(plugins.read_bytes())
         for path in _local_packages(plugins):
             content.update(_content(path))
-    return home.absolute() / "engines" / f"{spec.name}-{content.hexdigest()[:12]}"
+    return home.absolute() / "engines" / f"{spec.environment}-{content.hexdigest()[:12]}"
 
 
 def plugin_requirements(spec: EngineSpec) -> Path | None:
@@ -131,7 +131,8 @@ def interpreter(spec: EngineSpec, home: Path) -> Path:
     environment = folder(spec, home)
     if not (environment / _MARKER).is_file():
         raise errors.EngineNotInstalled(
-            f"the {spec.name} engine is not installed", hint=f"Install it: tunesmith engines install {spec.name}."
+            f"the {spec.environment} engine is not installed",
+            hint=f"Install it: tunesmith engines install {spec.environment}.",
         )
     return environment / "bin" / "python"
 

@@ -11,7 +11,7 @@ from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
 from domain.stage_results import BaselineResult
-from tuner.results import benchmark, timing, verification
+from tuner.results import benchmark, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
@@ -30,29 +30,29 @@ def run(context: JobContext) -> BaselineResult:
     """Raises EngineError, VerificationFailed, and UnsupportedTarget if this CPU cannot run code for the target."""
     plain = references.make(context) if context.measures else []
     made = _references(context) if context.measures else _ReferenceRun()
-    builds = _Builds(context, made)
-    right = builds.make()
+    untuned = _Builds(context, made)
+    right = untuned.make()
     seconds = _time(context, right, made)
     fastest = _fastest(right, seconds)
     for name in right:
         if name != fastest:
-            context.engines.close(name, role=Variant.UNTUNED)
+            builds.untuned_process(context, name).close()
     leading = placing.of_engine(context, fastest)
     variants = {Variant.UNTUNED: fastest, Variant.REFERENCE: str(Variant.REFERENCE)}
     return BaselineResult(
-        files=(*builds.files, *plain, *made.inputs, *made.expected, *made.perturbed),
+        files=(*untuned.files, *plain, *made.inputs, *made.expected, *made.perturbed),
         inputs=tuple(made.inputs),
         expected=tuple(made.expected),
         kinds=made.kinds,
         seconds={variant: seconds[name] for variant, name in variants.items() if name in seconds},
-        build_seconds=builds.build_seconds,
-        start_seconds=builds.start_seconds,
-        verify_seconds=builds.verify_seconds,
+        build_seconds=untuned.build_seconds,
+        start_seconds=untuned.start_seconds,
+        verify_seconds=untuned.verify_seconds,
         engine=fastest,
         engines={name: seconds.get(name) for name in right},
-        verifications=builds.verifications,
+        verifications=untuned.verifications,
         tuner=leading,
-        choice=(*builds.choice, *_compared(right, seconds, fastest)),
+        choice=(*untuned.choice, *_compared(right, seconds, fastest)),
     )
 
 
@@ -160,7 +160,7 @@ class _Builds:
 
     def _verify(self, name: str) -> Verification:
         context, started = self._context, self._context.limit.spent
-        engine = context.engines.get(name, role=Variant.UNTUNED)
+        engine = builds.untuned_process(context, name).get()
         self.start_seconds = max(self.start_seconds, context.limit.spent - started)
         made = self._made
         inputs, expected = ([context.folder / path for path in paths] for paths in (made.inputs, made.expected))
@@ -194,8 +194,7 @@ def _time(context: JobContext, names: Sequence[str], made: _ReferenceRun) -> dic
     if context.reference_shares_device:
         timed[Variant.REFERENCE] = references.timed(context, inputs)
     for name in names:
-        engine, folder = context.engines.get(name, role=Variant.UNTUNED), context.folder / builds.untuned_folder(name)
-        timed[name] = timing.compiled(Variant.UNTUNED, engine, folder, inputs, place=context.place)
+        timed[name] = builds.untuned_process(context, name).timed(Variant.UNTUNED, inputs)
     try:
         with context.exclusive_device():
             taken = [{name: _median(context, each) for name, each in timed.items()} for _ in range(_PASSES)]

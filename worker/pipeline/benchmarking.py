@@ -61,7 +61,7 @@ def _without_crashing(
             return _time(context, variants)
     except errors.EngineError as error:
         recovery.tolerate(context, error)
-        if Variant.TUNED not in variants or builds.is_alive(context, Variant.TUNED):
+        if Variant.TUNED not in variants or builds.process_of(context, Variant.TUNED).is_alive():
             raise
         context.note(f"the tuned build crashed in the benchmark and was left out: {error.message[:500]}")
     with context.exclusive_device():
@@ -102,15 +102,14 @@ def _timed(context: JobContext, variant: Variant) -> Timed[Variant]:
     inputs = context.seeded_inputs[0]
     if variant is Variant.REFERENCE:
         return references.timed(context, inputs)
-    engine, folder = builds.engine(context, variant), builds.folder(context, variant)
-    return timing.compiled(variant, engine, folder, inputs, place=context.place)
+    return builds.process_of(context, variant).timed(variant, inputs)
 
 
 def _close(context: JobContext, variant: Variant) -> None:
     if variant is Variant.REFERENCE:
         references.close(context)
     else:
-        builds.close(context, variant)
+        builds.process_of(context, variant).close()
 
 
 def _precision(context: JobContext, report: Report) -> str:

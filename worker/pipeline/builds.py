@@ -14,6 +14,9 @@ from domain.artifacts import Variant
 from domain.jobs import Tuner
 from domain.ports import Engine
 from domain.stage_results import Build, Strategy
+from tuner.host import catalogue
+from tuner.results import bundle, timing
+from tuner.results.timing import Name, Timed
 from worker.engines import replace_folder
 from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, JobContext
 from worker.pipeline.search import strategies
@@ -136,23 +139,49 @@ def engine_name(context: JobContext, variant: Variant) -> str:
     return build.engine if build else context.results.baseline.engine
 
 
-def engine(context: JobContext, variant: Variant) -> Engine:
-    """The process of a variant; each has its own, so that crashes and thread pools are separate."""
-    return context.engines.get(engine_name(context, variant), role=_role(context, variant))
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """The process that runs a build; each has its own, so that crashes and thread pools are separate.
+
+    On this machine a build's library runs by itself, as its users run it; anything else needs the build's engine.
+    """
+
+    context: JobContext
+    engine: str
+    folder: str
+    """Within the work folder."""
+
+    @property
+    def _name(self) -> str:
+        alone = self.context.runner is None and (self.context.folder / self.folder / bundle.STANDALONE[0]).is_file()
+        return catalogue.LIBRARY if alone else self.engine
+
+    def get(self) -> Engine:
+        """Start it unless it runs. Raises like ``EngineSource.start``."""
+        return self.context.engines.get(self._name, role=self.folder)
+
+    def is_alive(self) -> bool:
+        return self.context.engines.is_alive(self._name, role=self.folder)
+
+    def close(self) -> None:
+        """End it; ``get`` starts a new one."""
+        self.context.engines.close(self._name, role=self.folder)
+
+    def timed(self, name: Name, inputs: Path) -> Timed[Name]:
+        return timing.compiled(name, self.get(), self.context.folder / self.folder, inputs, place=self.context.place)
 
 
-def is_alive(context: JobContext, variant: Variant) -> bool:
-    return context.engines.is_alive(engine_name(context, variant), role=_role(context, variant))
+def process(context: JobContext, build: Build) -> Process:
+    return Process(context=context, engine=build.engine, folder=build.folder)
 
 
-def close(context: JobContext, variant: Variant) -> None:
-    """End the process of a variant; ``engine`` starts a new one."""
-    context.engines.close(engine_name(context, variant), role=_role(context, variant))
+def untuned_process(context: JobContext, engine: str) -> Process:
+    return Process(context=context, engine=engine, folder=untuned_folder(engine))
 
 
-def _role(context: JobContext, variant: Variant) -> str:
+def process_of(context: JobContext, variant: Variant) -> Process:
     build = _build(context, variant)
-    return build.folder if build else variant
+    return process(context, build) if build else untuned_process(context, engine_name(context, variant))
 
 
 def _build(context: JobContext, variant: Variant) -> Build | None:

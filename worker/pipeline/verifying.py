@@ -80,7 +80,7 @@ def _checked(context: JobContext, build: Build, untuned: Verification) -> _Verif
     if found.passed or not untuned.passed or context.limit.is_reached:
         return _VerifiedBuild(build=build, verification=found)
     # The process has the files of the wrong build open.
-    context.engines.close(build.engine, role=build.folder)
+    builds.process(context, build).close()
     try:
         again = rebuild(context, build, found)
         return (
@@ -137,7 +137,7 @@ def _verify(context: JobContext, build: Build) -> Verification:
     reference = context.engines.get(ONNX)
     inputs, expected = context.seeded_inputs, context.expected_outputs
     try:
-        engine = context.engines.get(build.engine, role=build.folder)
+        engine = builds.process(context, build).get()
         kinds, bundle = context.results.baseline.kinds, builds.path(context, build)
         return compare(context, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=build.precision)
     except (errors.EngineError, errors.InvalidRequest) as error:
@@ -215,21 +215,17 @@ def _race(context: JobContext, right: Mapping[str, _VerifiedBuild]) -> tuple[dic
 
 def _timed(context: JobContext, made: Sequence[Build]) -> list[Timed[str]]:
     inputs = context.seeded_inputs[0]
-    untuned = builds.engine(context, Variant.UNTUNED), builds.folder(context, Variant.UNTUNED)
-    timed: list[Timed[str]] = [timing.compiled(untuned_name(context), *untuned, inputs, place=context.place)]
+    timed = [builds.process_of(context, Variant.UNTUNED).timed(untuned_name(context), inputs)]
     if context.reference_shares_device:
         reference = references.timed(context, inputs)
         timed.append(Timed(name=str(reference.name), engine=reference.engine, params=reference.params))
-    for build in made:
-        engine = context.engines.get(build.engine, role=build.folder)
-        timed.append(timing.compiled(build.name, engine, builds.path(context, build), inputs, place=context.place))
-    return timed
+    return [*timed, *(builds.process(context, build).timed(build.name, inputs) for build in made)]
 
 
 def _close_others(context: JobContext, checked: Sequence[_VerifiedBuild], chosen: _VerifiedBuild | None) -> None:
     for each in checked:
         if each is not chosen:
-            context.engines.close(each.build.engine, role=each.build.folder)
+            builds.process(context, each.build).close()
 
 
 def _contender(

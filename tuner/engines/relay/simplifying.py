@@ -92,12 +92,13 @@ class _Folded(patterns.DFPatternCallback):
 def relaid(array: Array, source: str, destination: str) -> Array | None:
     """Return an array in another of TVM's layouts, such as OIHW in OIHW4i16o.
 
-    None if ``source`` is blocked, or a block does not divide its axis.
+    None if ``source`` is blocked, an axis is blocked twice, or a block does not divide its axis.
     """
     axes = re.findall(r"(\d*)([A-Za-z])", destination)
     blocks = {letter.upper(): int(size) for size, letter in axes if size}
     sizes = dict(zip(source, array.shape, strict=True)) if source.isupper() else {}
-    if not sizes or any(sizes[axis] % block for axis, block in blocks.items()):
+    twice = len(axes) > len(sizes) + len(blocks)
+    if not sizes or twice or any(sizes[axis] % block for axis, block in blocks.items()):
         return None
     # Each axis in two; an axis without a block is one block.
     split = [part for axis, size in sizes.items() for part in (size // blocks.get(axis, 1), blocks.get(axis, 1))]

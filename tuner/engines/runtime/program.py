@@ -10,7 +10,7 @@ from typing import Any
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.plugins import Registry
-from tuner.engines.runtime import environment, processes, progress, rounds, targets
+from tuner.engines.runtime import environment, processes, progress, rounds, running, targets
 from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.library.source import Facts
 from tuner.engines.runtime.measuring import Measurer
@@ -93,20 +93,11 @@ class Program:
         runner = Runner.of(params)
         if runner:
             return self._remote.run(params, runner)
-        network = self._bundles.load(params["bundle"], params["threads"])
-        outputs = network.run_once(params.get("inputs"), params.get("outputs"))
-        return {"outputs": outputs, "samples": self._samples(params) if params.get("repeat") else []}
+        return running.run(self._bundles.load, params)
 
     def _time(self, params: Json, _: serving.Emitter) -> Json:
         runner = Runner.of(params)
         if runner:
             timed = self._remote.run({**params, "outputs": None}, runner)
             return {"samples": timed["samples"], "device": timed["device"]}
-        samples = self._samples(params)
-        environment.settle()
-        return {"samples": samples}
-
-    def _samples(self, params: Json) -> list[float]:
-        network = self._bundles.load(params["bundle"], params["threads"])
-        network.feed_file(params.get("inputs"))
-        return network.sample(params.get("number") or 1, params["repeat"])
+        return running.time(self._bundles.load, params)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import compiling
+from tuner.engines.runtime import compiling, environment
 from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.library.linking import LIBRARY
 from tunesmith.runtime import InferenceSession, LoadError
@@ -83,6 +83,47 @@ class LibraryNetwork(Network):
         return self._session.time(self._fed, number=number, repeat=repeat)
 
 
+def run(load: Callable[[str, int], Network], params: Json) -> Json:
+    """Answer a ``run`` request on this machine; ``load(bundle, threads)`` loads a bundle, cached."""
+    outputs = load(params["bundle"], params["threads"]).run_once(params.get("inputs"), params.get("outputs"))
+    return {"outputs": outputs, "samples": _samples(load, params) if params.get("repeat") else []}
+
+
+def time(load: Callable[[str, int], Network], params: Json) -> Json:
+    """Answer a ``time`` request on this machine."""
+    samples = _samples(load, params)
+    environment.settle()
+    return {"samples": samples}
+
+
+def _samples(load: Callable[[str, int], Network], params: Json) -> list[float]:
+    network = load(params["bundle"], params["threads"])
+    network.feed_file(params.get("inputs"))
+    return network.sample(params.get("number") or 1, params["repeat"])
+
+
+class Libraries:
+    """Libraries of compiled bundles, of which the most recent stay loaded."""
+
+    def __init__(self) -> None:
+        @lru_cache(maxsize=4)
+        def loaded(bundle: str, threads: int, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
+            return LibraryNetwork(Path(bundle), threads)
+
+        self._loaded = loaded
+
+    def load(self, bundle: str, threads: int) -> Network:
+        """Load a bundle's library, cached, to run on ``threads`` threads. Raises EngineFailure ``invalid_bundle``."""
+        return self._loaded(bundle, threads, _modified_ns(bundle, [LIBRARY]))
+
+
+def _modified_ns(bundle: str, files: Sequence[str]) -> tuple[int, ...]:
+    try:
+        return tuple((Path(bundle) / name).stat().st_mtime_ns for name in files)
+    except OSError as error:
+        raise EngineFailure("invalid_bundle", f"cannot read {error.filename}: {error.strerror}") from error
+
+
 Loaded = TypeVar("Loaded", bound=Network)
 
 
@@ -117,23 +158,16 @@ class Bundles:
 
         Raises EngineFailure ``invalid_bundle``, and what the engine's ``load`` raises.
         """
-        network = self._loaded(bundle, threads, self._modified_ns(bundle))
+        files = [LIBRARY, *self._files] if (Path(bundle) / LIBRARY).exists() else self._files
+        network = self._loaded(bundle, threads, _modified_ns(bundle, files))
         self._use_threads(BIG_CORES, threads)
         return network
 
     def load_remotely(self, bundle: str, session: Any, upload: Callable[[str], Any]) -> Network:
         """Load a bundle in an RPC session, where ``upload(path)`` loads a library. Raises as ``load`` does."""
-        self._modified_ns(bundle)
+        _modified_ns(bundle, self._files)
         folder = Path(bundle)
         return assemble(lambda: self._load_remotely(folder, session, upload(str(folder / compiling.LIBRARY))))
-
-    def _modified_ns(self, bundle: str) -> tuple[int, ...]:
-        folder = Path(bundle)
-        files = [LIBRARY, *self._files] if (folder / LIBRARY).exists() else self._files
-        try:
-            return tuple((folder / name).stat().st_mtime_ns for name in files)
-        except OSError as error:
-            raise EngineFailure("invalid_bundle", f"cannot read {error.filename}: {error.strerror}") from error
 
 
 BIG_CORES = 1

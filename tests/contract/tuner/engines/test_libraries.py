@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, start
 from tuner.engines.runtime.library import linking
 from tuner.host.session import EngineSession
 from tuner.results import bundle, manifest
@@ -143,20 +144,44 @@ def test_a_library_is_little_larger_than_its_weights(built: Path) -> None:
     assert not re.search(b"Assert fail|expected to match", (built / "mod.so").read_bytes())
 
 
-def test_the_engine_runs_what_is_published(twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
-    """Verification and benchmark: without TVM's files it fails, as it does with a library that is none."""
+@pytest.fixture(scope="module")
+def library_engine(engine_logs: Path) -> Iterator[EngineSession]:
+    with start("library", engine_logs / "library.log") as session:
+        yield session
+
+
+def test_verification_and_benchmark_run_what_is_published_alone(
+    twin: Twin, library_engine: EngineSession, built: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    asking.run(library_engine, built, inputs[0], tmp_path / "engine.npz")
+    run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
+    asking.inside("onnx", EQUAL, tmp_path / "alone.npz", tmp_path / "engine.npz")
+    loaded = Path(f"/proc/{library_engine.pid}/maps").read_text()
+    assert "libmodel.so" in loaded
+    assert not re.search("tvm|onnxruntime", loaded)
+
+
+def test_a_compilers_engine_runs_the_library_too(twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
+    """What ``tunesmith run`` does."""
     asking.run(twin.session, built, inputs[0], tmp_path / "engine.npz")
     run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
     asking.inside("onnx", EQUAL, tmp_path / "alone.npz", tmp_path / "engine.npz")
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_librarys_runs_are_timed(
+    twin: Twin, library_engine: EngineSession, built: Path, inputs: list[Path], alone: bool
+) -> None:
+    engine = library_engine if alone else twin.session
     timing = {"bundle": str(built), "inputs": str(inputs[0]), "threads": 2, "number": 3, "repeat": 4}
-    samples = twin.session.request("time", timing, timeout=60)["samples"]
+    samples = engine.request("time", timing, timeout=60)["samples"]
     assert len(samples) == 4
     assert 0 < min(samples) < 1
     content = (built / "libmodel.so").read_bytes()
     try:
         (built / "libmodel.so").write_bytes(b"\x7fELF")
         params = {"bundle": str(built), "inputs": str(inputs[0]), "outputs": None, "threads": 1}
-        assert asking.refusal(twin.session, "run", params).engine_code == "invalid_bundle"
+        assert asking.refusal(engine, "run", params).engine_code == "invalid_bundle"
     finally:
         (built / "libmodel.so").write_bytes(content)
 

@@ -1,0 +1,1 @@
+"""Engine that runs the libraries of compiled builds, in a process without TVM."""

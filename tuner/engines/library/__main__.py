@@ -1,0 +1,27 @@
+"""Entry point of the library engine: ``python -m tuner.engines.library --event-fd N``.
+
+It runs the libraries of compiled builds with numpy alone, as their users do: nothing of TVM shares their process.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tuner.engines.protocol import serving
+from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import running
+
+_libraries = running.Libraries()
+
+
+def _hello() -> Json:
+    return {"engine": "library", "toolchain": {"engine": "library"}, "methods": sorted(HANDLERS)}
+
+
+HANDLERS: dict[str, serving.Handler] = {
+    "run": lambda params, _: running.run(_libraries.load, params),
+    "time": lambda params, _: running.time(_libraries.load, params),
+}
+
+if __name__ == "__main__":
+    sys.exit(serving.serve(HANDLERS, _hello))

@@ -17,7 +17,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import compiling, environment
 from tuner.engines.runtime.compiling import Release
-from tuner.engines.runtime.library.linking import LIBRARY
+from tuner.engines.runtime.library.linking import LIBRARY, WEIGHTS
 from tunesmith.runtime import InferenceSession, LoadError
 
 Arrays = dict[str, Any]
@@ -63,6 +63,8 @@ class LibraryNetwork(Network):
     def __init__(self, folder: Path, threads: int) -> None:
         """Raises EngineFailure ``invalid_bundle``."""
         with _copied(folder / LIBRARY) as path:
+            if (folder / WEIGHTS).exists():
+                path.with_name(WEIGHTS).symlink_to((folder / WEIGHTS).absolute())
             try:
                 self._session = InferenceSession(path, threads=threads)
             except LoadError as error:

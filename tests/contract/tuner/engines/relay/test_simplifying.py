@@ -28,7 +28,9 @@ for layout in ("OIHW4i16o", "OHWI", "OIHW16o", "HWIO8i", "OIHW8i8o"):
     expected = by_tvm(weights, "OIHW", layout)
     found = simplifying.relaid(weights, "OIHW", layout)
     told.append([layout, found.shape == expected.shape and bool((found == expected).all())])
-refused = [("OIHW16o", "OIHW", (2, 24, 3, 5, 16)), ("OIHW", "OIHW5i", (32, 24, 3, 5)), ("OIHW", "OHWI8i16o4i", (32, 64, 3, 3))]
+refused = [
+    ("OIHW16o", "OIHW", (2, 24, 3, 5, 16)), ("OIHW", "OIHW5i", (32, 24, 3, 5)), ("OIHW", "OHWI8i16o4i", (32, 64, 3, 3))
+]
 told += [simplifying.relaid(np.zeros(shape, "float32"), *layouts) for *layouts, shape in refused]
 print(json.dumps(told))
 """

@@ -96,7 +96,7 @@ def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path)
 
 
 def test_a_missing_browser_is_told_and_stops_nothing(bare_path: Path, tmp_path: Path) -> None:
-    for tool in ("cc", "aarch64-linux-gnu-gcc", "qemu-aarch64", *_SERVERS):
+    for tool in ("cc", "aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind", *_SERVERS):
         (bare_path / tool).symlink_to("/bin/true")
     installed("app", tmp_path, "exit 0")
     installed("uv", tmp_path, "exit 0")
@@ -110,25 +110,26 @@ def test_a_missing_browser_is_told_and_stops_nothing(bare_path: Path, tmp_path: 
     assert run("test", "-x", path=bare_path, home=tmp_path).stderr == ""
 
 
-def test_missing_cross_tools_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
+def test_missing_tools_for_c_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
     for tool in ("cc", "chromium", *_SERVERS):
         (bare_path / tool).symlink_to("/bin/true")
     installed("app", tmp_path, "exit 0")
     installed("uv", tmp_path, "exit 0")
     installed("dev", tmp_path, 'echo "$*"', "app")
     told = []
-    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64", None):
+    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind", None):
         answer = run("test", "-x", path=bare_path, home=tmp_path)
         assert answer.returncode == 0, answer.stderr
         assert answer.stdout.splitlines()[-1] == "-m pytest -x"
         told.append([line.partition("apt-get install ")[2] for line in answer.stderr.splitlines()])
         if tool:
             (bare_path / tool).symlink_to("/bin/true")
-    assert told == [["gcc-aarch64-linux-gnu qemu-user"], ["qemu-user"], []]
+    valgrind = "valgrind libc6-dbg"
+    assert told == [["gcc-aarch64-linux-gnu qemu-user", valgrind], ["qemu-user", valgrind], [valgrind], []]
 
 
 def test_missing_servers_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
-    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64"):
+    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind"):
         (bare_path / tool).symlink_to("/bin/true")
     installed("app", tmp_path, "exit 0")
     installed("uv", tmp_path, "exit 0")
@@ -154,7 +155,7 @@ def test_missing_servers_are_told_and_stop_nothing(bare_path: Path, tmp_path: Pa
     ],
 )
 def test_each_tier_has_a_command(bare_path: Path, tmp_path: Path, argument: str, selected: str) -> None:
-    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64", *_SERVERS):
+    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind", *_SERVERS):
         (bare_path / tool).symlink_to("/bin/true")
     installed("app", tmp_path, "exit 0")
     installed("uv", tmp_path, "exit 0")

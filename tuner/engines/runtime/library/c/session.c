@@ -317,7 +317,7 @@ const tunesmith_api *tunesmith_get_api(uint32_t version, const char **text) {
   int is_ready = 0;
   if (version == TUNESMITH_API_VERSION) {
     pthread_mutex_lock(&list_lock);
-    weights = weights_start(error_text, sizeof error_text);
+    if (!weights) weights = weights_start(error_text, sizeof error_text);
     is_ready = weights != NULL;
     pthread_mutex_unlock(&list_lock);
   } else {

@@ -114,10 +114,8 @@ static int find(char *path, size_t room) {
 }
 
 const unsigned char *weights_start(char *problem, size_t room) {
-  static const unsigned char *start;
   static char path[PATH_MAX];
   const uint64_t bytes = tunesmith_plan.description.weight_bytes;
-  if (start) return start;
   if (!find(path, sizeof path)) {
     snprintf(problem, room, "cannot find the folder of the library, where its weights are");
     return NULL;
@@ -137,7 +135,7 @@ const unsigned char *weights_start(char *problem, size_t room) {
     snprintf(problem, room, "cannot map the weights %s: %m", path);
   close(file);
   if (mapped == MAP_FAILED) return NULL;
-  if (has_digest(mapped, bytes, tunesmith_plan.weights_digest)) return start = mapped;
+  if (has_digest(mapped, bytes, tunesmith_plan.weights_digest)) return mapped;
   snprintf(problem, room, "the weights %s are not those of this library: they were changed, or are another build's",
            path);
   munmap(mapped, (size_t)bytes);

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Return where the weights start; the first call maps the file and compares its digest, which reads all of it. Return
- * NULL, and a text, if the file is missing or another one. Calls must not overlap. */
+/* Return where the weights start. Each call maps the file and compares its digest, which reads all of it; return NULL,
+ * and a text, if the file is missing or another one. Calls must not overlap. */
 const unsigned char *weights_start(char *problem, size_t room);
 
 #endif

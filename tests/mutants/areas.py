@@ -61,6 +61,7 @@ AREAS = {
         modules=(
             "tuner/results/verification.py",
             "tuner/engines/onnx/comparing.py",
+            "tuner/engines/onnx/selections.py",
             "tuner/engines/onnx/rounding.py",
         ),
         tests=(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import models, rounding
+from tuner.engines.onnx import models, rounding, selections
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.onnx.perturbing import Run
 from tuner.engines.protocol.messages import Json
@@ -38,6 +38,7 @@ and more; for int8 the position of the largest element says more.
 """
 CLASSIFIER_TOLERANCE = 2e-1
 """Relative tolerance for int8 classifier outputs: softmax amplifies small differences; the largest element decides."""
+_UNEXPLAINED = "rows that no run of the reference selects, orders or leaves out like this"
 LARGEST = 1e308
 """Replaces an infinite or undefined error, which JSON cannot represent; ``fault`` then says why."""
 
@@ -62,8 +63,9 @@ def compare(
 
     ``runs`` are of the reference with perturbed operands; in f32 they decide the limits (see ``rounding``). ``rtol`` is
     then the one allowed where the error comes closest to its limit, ``rounding`` the reference's own rounding error,
-    relative as ``max_rel`` is, ``ties`` counts the elements that agree only with one of ``runs``, and ``rms``,
-    ``rms_limit`` and ``part`` say which part of the output comes closest to its limit.
+    relative as ``max_rel`` is, ``ties`` counts the elements that agree only with one of ``runs`` and the rows that have
+    moved (see ``selections``), and ``rms``, ``rms_limit`` and ``part`` say which part of the output comes closest to
+    its limit.
     """
     return [
         _compare(
@@ -96,8 +98,34 @@ def _compare(
     classifies: bool,
     runs: Sequence[tuple[int, Any]],
 ) -> Json:
+    selection = selections.find(expected, runs)
+    if selection is None:
+        return _placed(name, *_of_shape(expected, actual, runs), actual, tolerances, classifies)
+    aligned = selection.align(actual)
+    if aligned is None:
+        wrong = _placed(name, expected, [], actual, tolerances, classifies)
+        return {
+            **wrong,
+            "max_abs": LARGEST,
+            "max_rel": LARGEST,
+            "passed": False,
+            "fault": wrong["fault"] or _UNEXPLAINED,
+        }
+    rows, others, moved = aligned
+    placed = _placed(name, rows, others, actual, tolerances, classifies)
+    return {**placed, "ties": placed.get("ties", 0) + moved}
+
+
+def _placed(
+    name: str,
+    expected: Any,
+    runs: Sequence[tuple[int, Any]],
+    actual: Any,
+    tolerances: tuple[float, float],
+    classifies: bool,
+) -> Json:
+    """Compare place by place with an output and runs of its shape."""
     atol, rtol = tolerances
-    expected, runs = _of_shape(expected, actual, runs)
     max_abs, scale = _errors(expected, actual)
     passed = max_abs <= atol + rtol * scale
     # Relative to an output of zeros, any rounding error would be infinite.

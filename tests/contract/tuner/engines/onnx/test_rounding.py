@@ -120,6 +120,42 @@ told = [passed(rows, fewer), passed(rows, fewer, rows), passed(rows, fewer, fewe
     assert told(program) == [False, False, True, False, "wrong shape: 5×2 instead of 6×2"]
 
 
+def test_selected_rows_are_a_set_in_any_order_that_ties_explain() -> None:
+    program = """
+boxes = np.hstack([generator.uniform(0, 640, (18, 4)), np.linspace(0.9, 0.3, 18)[:, None]]).astype(np.float32)
+indices = np.stack([np.zeros(18), np.arange(18) % 3, 7 * np.arange(18)], axis=1)
+tied = {2, 5, 8, 11, 14, 16}
+
+def build(left_out=(), order=range(18), of=boxes):
+    # The last two of the first four are tied: either may come first.
+    kept = [row for row in order if row not in left_out]
+    rows = of[kept]
+    if of is indices:
+        return rows
+    return (rows * (1 + 1e-7 * generator.standard_normal(rows.shape))).astype(np.float32)
+
+swapped = [0, 1, 3, 2, *range(4, 18)]
+chances = [set(generator.permutation(sorted(tied))[:count].tolist()) for count in (1, 2, 3, 4, 5, 2, 3, 4)]
+unseen = {5, 11, 16}
+assert unseen not in chances
+
+def told_of(of, dtype):
+    runs = [build(chance, swapped if place % 2 else range(18), of) for place, chance in enumerate(chances)]
+    right, whole = build(unseen, swapped, of), build(of=of)
+    other, worse = right.copy(), right.copy()
+    other[[4, 5]] = other[[5, 4]]
+    worse[3] = worse[3] + (3 if of is indices else [2, 0, 0, 0, 0])
+    wrong = [build({*unseen, 7}, swapped, of), np.vstack([right, right[-1:]]), other, worse, right[::-1], right[:-1]]
+    def judged(actual, *given):
+        return passed(whole, actual, *given, dtype=dtype)
+    return [judged(right, *runs), judged(right), *(judged(each, *runs) for each in wrong)]
+
+nothing, something = boxes[:0], boxes[:1]
+told = [told_of(boxes, np.float32), told_of(indices, np.int64), passed(nothing, nothing, something)]
+"""
+    assert told(program) == [[True, *7 * [False]], [True, *7 * [False]], True]
+
+
 def test_narrow_precisions_and_other_types_keep_their_limits() -> None:
     program = """
 def narrow(precision):

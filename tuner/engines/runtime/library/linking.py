@@ -30,7 +30,8 @@ tunesmith_weights:
     .section .note.GNU-stack, "", %progbits
 """
 _ARCHIVE_HEADER = """\
-/* The model in the libmodel.a beside this file. Link it with -lm -lpthread. */
+/* The model in the libmodel.a beside this file. Link it with -lm -lpthread. A libmodel.weights belongs into the
+ * program's folder. */
 #ifndef {guard}
 #define {guard}
 
@@ -94,16 +95,12 @@ def link(
 
     ``objects`` are the kernels' object files, ``compiler`` is a C compiler for their target. With ``binutils``, also
     write ``libmodel.a``, of which programs may link several, and ``libmodel.h``. More weights than ``max_bytes_inside``
-    become ``libmodel.weights``, without ``libmodel.a``. Raises NotStandalone for what needs TVM's runtime or does not
-    link.
+    become ``libmodel.weights``. Raises NotStandalone for what needs TVM's runtime or does not link.
     """
     _refuse_runtime_calls(objects)
     packed = source.weights(plan.constants)
-    outside = None
-    if packed.size > max_bytes_inside:
-        if binutils:
-            raise NotStandalone(f"a static library with {packed.size // 1000**2} MB of weights")
-        outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest())
+    is_outside = packed.size > max_bytes_inside
+    outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest()) if is_outside else None
     text = source.model(plan, memory.lay_out(plan), packed, facts, outside)
     # Unlink first: this process may have mapped the old files.
     for name in (LIBRARY, WEIGHTS):
@@ -113,22 +110,21 @@ def link(
         work = Path(scratch)
         (work / "model.c").write_text(text)
         (work / WEIGHTS).touch()
-        with ((folder if outside else work) / WEIGHTS).open("wb") as file:
+        with ((folder if is_outside else work) / WEIGHTS).open("wb") as file:
             file.writelines(packed.parts)
         (work / "weights.S").write_text(_WEIGHTS.format(alignment=memory.ALIGNMENT))
         (work / "exports.map").write_text(_EXPORTS)
         sources = ["model.c", "weights.S", *map(str, objects)]
-        _share(compiler, sources, work, is_outside=outside is not None)
+        _share(compiler, sources, work, is_outside=is_outside)
         shutil.copyfile(work / LIBRARY, folder / LIBRARY)
-        if outside:
-            return [LIBRARY, HEADER, WEIGHTS]
+        written = [LIBRARY, HEADER, *([WEIGHTS] if is_outside else [])]
         if binutils is None:
-            return [LIBRARY, HEADER]
+            return written
         function = f"tunesmith_get_api_{facts.model[:16] or 'model'}"
-        _archive(compiler, binutils, sources, function, work)
+        _archive(compiler, binutils, sources, function, work, is_outside=is_outside)
         shutil.copyfile(work / ARCHIVE, folder / ARCHIVE)
     (folder / ARCHIVE_HEADER).write_text(_ARCHIVE_HEADER.format(function=function, guard=f"{function.upper()}_H"))
-    return [LIBRARY, HEADER, ARCHIVE, ARCHIVE_HEADER]
+    return [*written, ARCHIVE, ARCHIVE_HEADER]
 
 
 def _refuse_runtime_calls(objects: Sequence[Path]) -> None:
@@ -162,7 +158,7 @@ def _share(compiler: str, sources: Sequence[str], work: Path, *, is_outside: boo
     # The driver's symbols come first: they replace the weak null pointers in the kernels' objects.
     command = [
         *(compiler, "-shared", "-o", LIBRARY, *_OPTIONS, "-I", str(DRIVER)),
-        *(("-DWEIGHTS_OUTSIDE",) if is_outside else ()),
+        *_weights_option(is_outside),
         *(str(path) for path in sorted(DRIVER.glob("*.c"))),
         *sources,
         *("-Wl,--gc-sections", "-Wl,--version-script=exports.map"),
@@ -174,13 +170,19 @@ def _share(compiler: str, sources: Sequence[str], work: Path, *, is_outside: boo
     _run(command, work)
 
 
-def _archive(compiler: str, binutils: Binutils, sources: Sequence[str], function: str, work: Path) -> None:
+def _weights_option(is_outside: bool) -> tuple[str, ...]:
+    return ("-DWEIGHTS_OUTSIDE",) if is_outside else ()
+
+
+def _archive(
+    compiler: str, binutils: Binutils, sources: Sequence[str], function: str, work: Path, *, is_outside: bool
+) -> None:
     """Write an archive of one object file that defines one global symbol: all others may be in other models, too."""
     # Static programs bring their own libm.
     driver = [str(path) for path in sorted(DRIVER.glob("*.c")) if path.name != "math.c"]
     named = (f"-Dtunesmith_get_api={function}", "-DTUNESMITH_STATIC", "-DTUNESMITH_NO_DLOPEN")
     relocatable = (compiler, "-r", "-nostdlib", "-o", "model.o", *_OPTIONS, "-I", str(DRIVER))
-    _run([*relocatable, *named, *driver, *sources], work)
+    _run([*relocatable, *named, *_weights_option(is_outside), *driver, *sources], work)
     _run([binutils.objcopy, f"--keep-global-symbol={function}", "--strip-unneeded", "model.o"], work)
     _run([binutils.ar, "rcsD", ARCHIVE, "model.o"], work)
 

@@ -105,9 +105,9 @@ static int has_digest(const unsigned char *data, uint64_t bytes, const unsigned 
 static int find(char *path, size_t room) {
   static char whole[PATH_MAX];
   Dl_info found;
-  if (!dladdr(&tunesmith_plan, &found) || !found.dli_fname) return 0;
-  /* A program's name is as it was called. */
-  const char *name = strchr(found.dli_fname, '/') ? found.dli_fname : "/proc/self/exe";
+  const char *name = dladdr(&tunesmith_plan, &found) ? found.dli_fname : NULL;
+  /* A program's name is as it was called, if it has one. */
+  if (!name || !strchr(name, '/')) name = "/proc/self/exe";
   if (!realpath(name, whole)) return 0;
   int folder = (int)(strrchr(whole, '/') - whole);
   return snprintf(path, room, "%.*s/%s", folder, whole, tunesmith_plan.weights_file) < (int)room;

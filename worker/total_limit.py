@@ -141,6 +141,12 @@ def around_seconds(budget: Budget) -> float:
     return max(_LEAST_AROUND, progress.tuning_seconds(budget))
 
 
+def seconds_to_repeat(budget: Budget, limit: TotalLimit) -> float:
+    """Return for how long timings may be repeated after the search: less, if what came before took longer."""
+    around = around_seconds(budget)
+    return max(0.0, min(around - limit.since_search, 3 * around - limit.spent, limit.unspent))
+
+
 def running_seconds(states: Sequence[JobEvent], until: datetime) -> float:
     """Return for how long a job has run, from its ``state`` events: queueing does not count.
 

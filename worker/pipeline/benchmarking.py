@@ -73,8 +73,7 @@ def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Varian
 
     The conditions of remote devices are unknown.
     """
-    around = total_limit.around_seconds(context.request.budget)
-    allowed = max(0.0, min(around - context.limit.since_search, context.limit.unspent))
+    allowed = total_limit.seconds_to_repeat(context.request.budget, context.limit)
 
     def started() -> list[Timed[Variant]]:
         return [_timed(context, variant) for variant in variants]

@@ -130,3 +130,14 @@ def test_the_time_after_the_search_counts_from_its_end() -> None:
         made.enter(stage, measured())
         now[0] += 10.0
     assert made.since_search == 30.0
+
+
+@pytest.mark.parametrize(("before", "after", "left"), [(30.0, 10.0, 20.0), (75.0, 10.0, 5.0), (95.0, 0.0, 0.0)])
+def test_timings_are_repeated_in_what_is_left_of_three_times_the_budget(
+    before: float, after: float, left: float
+) -> None:
+    made, now = limit(None)
+    now[0] += before
+    made.enter(Stage.COMPILE, measured())
+    now[0] += after
+    assert total_limit.seconds_to_repeat(Budget(seconds=30), made) == pytest.approx(left)

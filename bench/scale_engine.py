@@ -50,7 +50,7 @@ class LoggingEngine(ScriptedEngine):
 def _prepare(params: Json, _: serving.Emitter) -> Json:
     Path(params["out_path"]).write_bytes(Path(params["path"]).read_bytes())
     spec = {"name": SPEC.name, "dtype": SPEC.dtype, "shape": list(SPEC.shape)}
-    return {"inputs": [spec], "outputs": [spec], "operators": {"Conv": 1}, "folded": True}
+    return {"inputs": [spec], "outputs": [spec], "operators": {"Conv": 1}, "folded": True, "memory_bytes": 1}
 
 
 def main() -> int:

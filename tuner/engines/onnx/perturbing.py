@@ -47,8 +47,9 @@ _REDUCING = {
 }  # fmt: skip
 """Operators that sum. One number after another, n numbers of like size err by about √n / 6 units in the last place."""
 _SELECTING = {
-    "ArgMax", "ArgMin", "Ceil", "Compress", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less",
-    "LessOrEqual", "NonMaxSuppression", "NonZero", "Round", "Sign", "ThresholdedRelu", "TopK", "Unique",
+    "ArgMax", "ArgMin", "Ceil", "Compress", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual",
+    "Hardmax", "Less", "LessOrEqual", "NonMaxSuppression", "NonZero", "QuantizeLinear", "Round", "Sign",
+    "ThresholdedRelu", "TopK", "Unique",
 }  # fmt: skip
 """Operators whose result jumps where their operands are tied or cross a bound."""
 
@@ -128,15 +129,18 @@ def _perturbed(model: onnx.ModelProto, ulps: int, generator: Any, *, reorder: bo
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     readers: dict[str, list[str]] = {}
+    # A quantized network's weights are integers. Its scales move what is then rounded, as rounding errors do.
+    scales: set[str] = set()
     for node in importing.every_node(changed.graph.node):
         for name in node.input:
             readers.setdefault(name, []).append(node.op_type)
+        if node.op_type == "QuantizeLinear":
+            scales.add(node.input[1])
     weights = {
         tensor.name: tensor
         for tensor in changed.graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT
-        and sum(tensor.dims) > 1
-        and set(readers.get(tensor.name, ())) <= _WEIGHTED
+        and (tensor.name in scales or (sum(tensor.dims) > 1 and set(readers.get(tensor.name, ())) <= _WEIGHTED))
     }
     for tensor in weights.values():
         _set(tensor, change(onnx.numpy_helper.to_array(tensor), ulps, generator))

@@ -187,6 +187,72 @@ def test_perturbed_runs_change_by_rounding_and_are_the_same_again(
     assert (row["passed"], row["ties"], 0 < row["rounding"] < 1e-5) == (True, 0, True)
 
 
+QUANTIZED = """
+from pathlib import Path
+import onnx
+from onnx import helper, numpy_helper
+from tuner.engines.onnx import perturbing, sessions
+
+LAYERS, WIDTH = 8, 256
+generator = np.random.default_rng(0)
+x = generator.standard_normal((64, WIDTH)).astype(np.float32)
+weights = [generator.integers(-127, 128, (WIDTH, WIDTH)).astype(np.int8) for _ in range(LAYERS)]
+weight_scale = np.float32(1.7 / 127 / 16)
+
+def quantized(array, scale):
+    return np.clip(np.rint(array / scale), -128, 127) * scale
+
+def run(dtype, scales=None, wrong=False):
+    value, own = x.astype(dtype), []
+    for layer in range(LAYERS):
+        own.append(np.float32(np.abs(value).max() / 127))
+        weight = weights[layer].astype(dtype) * dtype(weight_scale)
+        if wrong and layer == 3:
+            weight = weight.copy()
+            weight[:, 5] = weight[:, 6]
+        value = np.tanh(quantized(value, dtype((scales or own)[layer])) @ weight)
+    return own if scales is None else value.astype(np.float32)
+
+scales = run(np.float64)
+nodes, constants, name = [], [], "x"
+def constant(name, value):
+    constants.append(numpy_helper.from_array(value, name))
+    return name
+zero = constant("zero", np.int8(0))
+for layer in range(LAYERS):
+    scale = constant(f"scale{layer}", scales[layer])
+    weight = constant(f"weight{layer}", weights[layer])
+    nodes += [
+        helper.make_node("QuantizeLinear", [name, scale, zero], [f"q{layer}"]),
+        helper.make_node("DequantizeLinear", [f"q{layer}", scale, zero], [f"d{layer}"]),
+        helper.make_node("DequantizeLinear", [weight, constant(f"s{layer}", weight_scale), zero], [f"w{layer}"]),
+        helper.make_node("MatMul", [f"d{layer}", f"w{layer}"], [f"m{layer}"]),
+        helper.make_node("Tanh", [f"m{layer}"], [f"t{layer}"]),
+    ]
+    name = f"t{layer}"
+nodes[-1].output[0] = "y"
+x_info, y_info = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, x.shape) for name in "xy")
+graph = helper.make_graph(nodes, "quantized", [x_info], [y_info], constants)
+folder = Path(sys.argv[1])
+path, inputs = str(folder / "model.onnx"), str(folder / "inputs.npz")
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+np.savez(inputs, x=x)
+perturbing.run(path, [inputs], [str(folder / "runs")], threads=1, seconds=30)
+runs = perturbing.load(folder / "runs")
+reference = sessions.run(sessions.open_session(path, threads=1), {"x": x})["y"]
+
+def judged(build, runs):
+    return comparing.compare({"y": reference}, {"y": build}, runs=runs)[0]["passed"]
+
+builds = [run(np.float64, scales), run(np.float32, scales), run(np.float32, scales, wrong=True)]
+told = [len(runs), *(judged(build, runs) for build in builds)]
+"""
+
+
+def test_a_quantized_network_may_round_other_integers_where_the_reference_does(tmp_path: Path) -> None:
+    assert inside.run(COMPARING + QUANTIZED, tmp_path) == [16, True, True, False]
+
+
 def test_no_run_starts_that_may_end_too_late(
     reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:

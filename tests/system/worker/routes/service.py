@@ -97,6 +97,9 @@ class Service:
         assert job["state"] == JobState.SUCCEEDED, (job["failure"], self.notes(job["id"]))
         return job
 
+    def cache_bytecode(self, name: str) -> None:
+        """The installation did."""
+
     def start(self, name: str, given: EngineOptions) -> Engine:
         session = self.engines.start(name, given)
         assert isinstance(session, EngineSession)

@@ -30,6 +30,8 @@ _MARGIN = 1.5
 """Factor on the baseline's times: tuned builds differ from the untuned one."""
 _VARIANTS = 3
 _LEAST_AROUND = 30.0
+_TIMED_BY = 2.75
+"""When timings end, in multiples of the tuning budget: a last round, publication and the request take some seconds."""
 _FINISHING = (Stage.COMPILE, Stage.VERIFY, Stage.BENCHMARK)
 _RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
@@ -144,7 +146,7 @@ def around_seconds(budget: Budget) -> float:
 def seconds_to_repeat(budget: Budget, limit: TotalLimit) -> float:
     """Return for how long timings may be repeated after the search: less, if what came before took longer."""
     around = around_seconds(budget)
-    return max(0.0, min(around - limit.since_search, 3 * around - limit.spent, limit.unspent))
+    return max(0.0, min(around - limit.since_search, _TIMED_BY * around - limit.spent, limit.unspent))
 
 
 def running_seconds(states: Sequence[JobEvent], until: datetime) -> float:

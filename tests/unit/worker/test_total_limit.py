@@ -133,9 +133,7 @@ def test_the_time_after_the_search_counts_from_its_end() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "left"), [(30.0, 10.0, 20.0), (70.0, 5.0, 7.5), (95.0, 0.0, 0.0)])
-def test_timings_are_repeated_in_what_earlier_stages_left(
-    before: float, after: float, left: float
-) -> None:
+def test_timings_are_repeated_in_what_earlier_stages_left(before: float, after: float, left: float) -> None:
     made, now = limit(None)
     now[0] += before
     made.enter(Stage.COMPILE, measured())

@@ -144,7 +144,7 @@ def around_seconds(budget: Budget) -> float:
 
 
 def seconds_to_repeat(budget: Budget, limit: TotalLimit) -> float:
-    """Return for how long timings may be repeated after the search: less, if what came before took longer."""
+    """Return for how many seconds timings after the search may be repeated: fewer, if what came before took longer."""
     around = around_seconds(budget)
     return max(0.0, min(around - limit.since_search, _TIMED_BY * around - limit.spent, limit.unspent))
 

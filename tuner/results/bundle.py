@@ -38,7 +38,8 @@ ADDED = {
     "system-lib": (ARCHIVE,),
 }
 """Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
-STANDALONE = ("libmodel.so", "tunesmith.h")
+MODEL = "libmodel.so"
+STANDALONE = (MODEL, "tunesmith.h")
 """The model as a library that needs no TVM, and its interface; only of builds that can do without."""
 BUILD_FILES = ("tunesmith.hpp", "tunesmith-config.cmake", "tunesmith.pc")
 """Files of ``interface/``, the same in every bundle with such a library: for C++, CMake and pkg-config."""
@@ -82,7 +83,7 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
         binaries |= {wheels.write(compiled, manifest)}
     if (compiled / NEEDS_TVM).exists():
         manifest = dataclasses.replace(manifest, needs_tvm=(compiled / NEEDS_TVM).read_text().strip())
-    built_with = BUILD_FILES if STANDALONE[0] in binaries else ()
+    built_with = BUILD_FILES if MODEL in binaries else ()
     texts = {
         **{name: (_INTERFACE / name).read_bytes() for name in built_with},
         EVIDENCE: _json(evidence(report)),

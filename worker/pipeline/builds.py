@@ -153,7 +153,7 @@ class Process:
 
     @property
     def _name(self) -> str:
-        alone = self.context.runner is None and (self.context.folder / self.folder / bundle.STANDALONE[0]).is_file()
+        alone = self.context.runner is None and (self.context.folder / self.folder / bundle.MODEL).is_file()
         return catalogue.LIBRARY if alone else self.engine
 
     def get(self) -> Engine:

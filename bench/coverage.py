@@ -148,6 +148,7 @@ def _prepare(model: zoo.ZooModel, home: Path, folder: Path) -> Prepared | str:
             expected = verification.run_reference(
                 reference, prepared.path, inputs, folder / "expected", threads=_threads()
             )
+            verification.run_perturbed(reference, prepared.path, inputs, expected, threads=_threads())
     except errors.TunesmithError as error:
         return f"{error.code}: {error.message.splitlines()[0][:200]}"
     except (subprocess.SubprocessError, ValueError) as error:
@@ -217,6 +218,7 @@ class _Attempt:
         found = verification.verify(
             self._reference, self._engine, variant=variant, bundle=out, inputs=self._model.inputs,
             expected=self._model.expected, folder=self._folder / "actual", place={"threads": _threads()},
+            model=self._model.path,
         )  # fmt: skip
         worst = max(output.max_rel for output in found.outputs)
         if not found.passed:
@@ -291,7 +293,7 @@ row for every model and route, with its family, seconds, peak memory, commit and
 * **verified**: the untuned build matches ONNX Runtime on three seeded inputs.
 * **tuned**: trials of the heaviest tuning tasks succeeded, and a build with their records is correct.
 
-The table says nothing about speed; use `tunesmith tune` to measure it.
+The table says nothing about speed.
 
 """
 _STEPS = ("imports", "verified", "tuned")

@@ -55,6 +55,7 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
         max_rel=params.get("max_rel"),
         classifiers=comparing.classifier_outputs(params.get("model")),
         runs=perturbing.load(params["runs"]) if params.get("runs") else (),
+        quantized=comparing.is_quantized(params.get("model")),
     )
     return {"outputs": outputs}
 

@@ -6,13 +6,14 @@ A classifier returns one number for each class; the largest is the answer. The l
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import models, rounding, selections
+from tuner.engines.onnx import models, perturbing, rounding, selections
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.onnx.perturbing import Run
 from tuner.engines.protocol.messages import Json
@@ -51,6 +52,7 @@ def compare(
     max_rel: float | None = None,
     classifiers: Collection[str] = (),
     runs: Sequence[Run] = (),
+    quantized: bool = False,
 ) -> list[Json]:
     """Return one entry per expected output; a missing output or one of another shape fails with the largest error.
 
@@ -61,23 +63,36 @@ def compare(
     ``elements`` counts the expected elements and ``finite`` those that are finite: if there are none, agreement proves
     nothing.
 
-    ``runs`` are of the reference with perturbed operands; in f32 they decide the limits (see ``rounding``). ``rtol`` is
-    then the one allowed where the error comes closest to its limit, ``rounding`` the reference's own rounding error,
-    relative as ``max_rel`` is, ``ties`` counts the elements that agree only with one of ``runs`` and the rows that have
-    moved (see ``selections``), and ``rms``, ``rms_limit`` and ``part`` say which part of the output comes closest to
-    its limit.
+    ``runs`` are of the reference with perturbed operands; in f32 they decide the limits (see ``rounding``), also by
+    whether the model ``is_quantized``. ``rtol`` is then the one allowed where the error comes closest to its limit,
+    ``rounding`` the reference's own rounding error, relative as ``max_rel`` is, ``ties`` counts the elements that agree
+    only with one of ``runs`` and the rows that have moved (see ``selections``), and ``rms``, ``rms_limit`` and ``part``
+    say which part of the output comes closest to its limit.
     """
     return [
         _compare(
             name,
             array,
             actual.get(name),
-            _tolerances(array, precision, max_rel, name in classifiers),
-            name in classifiers,
+            _Rules(
+                *_tolerances(array, precision, max_rel, name in classifiers),
+                classifies=name in classifiers,
+                quantized=quantized,
+            ),
             [(run.ulps, run.outputs[name]) for run in runs if name in run.outputs] if precision == "f32" else [],
         )
         for name, array in expected.items()
     ]
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """How one output is judged."""
+
+    atol: float
+    rtol: float
+    classifies: bool
+    quantized: bool
 
 
 def _tolerances(expected: Any, precision: str, max_rel: float | None, classifies: bool) -> tuple[float, float]:
@@ -94,16 +109,15 @@ def _compare(
     name: str,
     expected: Any,
     actual: Any,
-    tolerances: tuple[float, float],
-    classifies: bool,
+    rules: _Rules,
     runs: Sequence[tuple[int, Any]],
 ) -> Json:
     selection = selections.find(expected, runs)
     if selection is None:
-        return _placed(name, *_of_shape(expected, actual, runs), actual, tolerances, classifies)
+        return _placed(name, *_of_shape(expected, actual, runs), actual, rules)
     aligned = selection.align(actual)
     if aligned is None:
-        wrong = _placed(name, expected, [], actual, tolerances, classifies)
+        wrong = _placed(name, expected, [], actual, rules)
         return {
             **wrong,
             "max_abs": LARGEST,
@@ -112,7 +126,7 @@ def _compare(
             "fault": wrong["fault"] or _UNEXPLAINED,
         }
     rows, others, moved = aligned
-    placed = _placed(name, rows, others, actual, tolerances, classifies)
+    placed = _placed(name, rows, others, actual, rules)
     return {**placed, "ties": placed.get("ties", 0) + moved}
 
 
@@ -121,17 +135,16 @@ def _placed(
     expected: Any,
     runs: Sequence[tuple[int, Any]],
     actual: Any,
-    tolerances: tuple[float, float],
-    classifies: bool,
+    rules: _Rules,
 ) -> Json:
     """Compare place by place with an output and runs of its shape."""
-    atol, rtol = tolerances
+    atol, rtol = rules.atol, rules.rtol
     max_abs, scale = _errors(expected, actual)
     passed = max_abs <= atol + rtol * scale
     # Relative to an output of zeros, any rounding error would be infinite.
     least = max(scale, atol)
     judged: Json = {}
-    if max_abs < LARGEST and (found := _judge(expected, actual, runs, atol + rtol * scale)):
+    if max_abs < LARGEST and (found := _judge(expected, actual, runs, atol + rtol * scale, rules.quantized)):
         max_abs, passed = found.error, found.passed
         rtol = max(rtol, (found.limit - atol) / least) if least > 0 else rtol
         judged = {
@@ -143,7 +156,7 @@ def _placed(
         }
     max_rel = max_abs / least if least > 0 else (0.0 if max_abs == 0 else LARGEST)
     not_finite = _not_finite(expected, actual)
-    rows, agreed = _agreement(expected, actual) if classifies else (0, 0)
+    rows, agreed = _agreement(expected, actual) if rules.classifies else (0, 0)
     return {
         "output": name,
         "dtype": expected.dtype.name,
@@ -173,12 +186,14 @@ def _of_shape(expected: Any, actual: Any, runs: Sequence[tuple[int, Any]]) -> tu
     return same[0][1], same[1:]
 
 
-def _judge(expected: Any, actual: Any, runs: Sequence[tuple[int, Any]], floor: float) -> rounding.Judgment | None:
+def _judge(
+    expected: Any, actual: Any, runs: Sequence[tuple[int, Any]], floor: float, quantized: bool
+) -> rounding.Judgment | None:
     """Return None if the runs decide nothing: there are none, or the output has another type than float32."""
     if not runs or not expected.size:
         return None
     if expected.dtype.name == "float32":
-        return rounding.judge(expected, actual, runs, floor=floor)
+        return rounding.judge(expected, actual, runs, floor=floor, quantized=quantized)
     return rounding.judge_exact(expected, actual, runs) if expected.dtype.kind in "iub" else None
 
 
@@ -270,6 +285,15 @@ def classifier_outputs(path: str | None) -> frozenset[str]:
     return _outputs(path)
 
 
+def is_quantized(path: str | None) -> bool:
+    """Return whether a model rounds values in between to integers and selects nothing.
+
+    Raises EngineFailure ``invalid_model``.
+    """
+    return bool(path) and Path(str(path)).suffix == ".onnx" and _is_quantized(path)
+
+
+_is_quantized = importing.by_file(lambda path: perturbing.is_quantized(models.read(path).graph), kept=4)
 _outputs = importing.by_file(lambda path: of_graph(models.read(path).graph), kept=4)
 
 

@@ -46,10 +46,10 @@ _REDUCING = {
     "ReduceSum", "ReduceSumSquare",
 }  # fmt: skip
 """Operators that sum. One number after another, n numbers of like size err by about √n / 6 units in the last place."""
-_SELECTING = {
-    "ArgMax", "ArgMin", "Ceil", "Compress", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual",
-    "Hardmax", "Less", "LessOrEqual", "NonMaxSuppression", "NonZero", "QuantizeLinear", "Round", "Sign",
-    "ThresholdedRelu", "TopK", "Unique",
+_ROUNDING = {"DynamicQuantizeLinear", "QuantizeLinear", "Round"}
+_PICKING = {"ArgMax", "ArgMin", "Compress", "Hardmax", "NonMaxSuppression", "NonZero", "TopK", "Unique"}
+_SELECTING = _ROUNDING | _PICKING | {
+    "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Sign", "ThresholdedRelu",
 }  # fmt: skip
 """Operators whose result jumps where their operands are tied or cross a bound."""
 
@@ -113,6 +113,12 @@ def selects(graph: onnx.GraphProto) -> bool:
     return any(node.op_type in _SELECTING for node in importing.every_node(graph.node))
 
 
+def is_quantized(graph: onnx.GraphProto) -> bool:
+    """Return whether the graph rounds values to integers, and picks none of its results by their order."""
+    used = {node.op_type for node in importing.every_node(graph.node)}
+    return not used.isdisjoint(_ROUNDING) and used.isdisjoint(_PICKING)
+
+
 def change(array: Any, ulps: int, generator: Any) -> Any:
     """Return the array with each element moved ``ulps`` units in the last place up or down.
 
@@ -129,13 +135,11 @@ def _perturbed(model: onnx.ModelProto, ulps: int, generator: Any, *, reorder: bo
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     readers: dict[str, list[str]] = {}
-    # A quantized network's weights are integers. Its scales move what is then rounded, as rounding errors do.
-    scales: set[str] = set()
     for node in importing.every_node(changed.graph.node):
         for name in node.input:
             readers.setdefault(name, []).append(node.op_type)
-        if node.op_type == "QuantizeLinear":
-            scales.add(node.input[1])
+    # A quantized network's weights are integers. Its scales move what is then rounded, as rounding errors do.
+    scales = _scales(changed.graph)
     weights = {
         tensor.name: tensor
         for tensor in changed.graph.initializer
@@ -150,6 +154,28 @@ def _perturbed(model: onnx.ModelProto, ulps: int, generator: Any, *, reorder: bo
     _move_sums(changed.graph, ulps, generator)
     content: bytes = changed.SerializeToString()
     return content
+
+
+def _scales(graph: onnx.GraphProto) -> set[str]:
+    """Return the values that scale what is then rounded to integers.
+
+    They are those of ``QuantizeLinear``, and the factors before ``Round`` where the preparation has replaced it.
+    """
+    makers = {name: node for node in graph.node for name in node.output}
+    found = {node.input[1] for node in graph.node if node.op_type == "QuantizeLinear"}
+    rounded = [node.input[0] for node in graph.node if node.op_type == "Round"]
+    seen: set[str] = set()
+    while rounded:
+        name = rounded.pop()
+        maker = makers.get(name)
+        if maker is None or name in seen:
+            continue
+        seen.add(name)
+        if maker.op_type == "Add":
+            rounded += maker.input
+        elif maker.op_type in ("Mul", "Div"):
+            found.update(maker.input)
+    return found
 
 
 def _reorder_sums(graph: onnx.GraphProto, weights: dict[str, onnx.TensorProto], generator: Any) -> None:

@@ -55,21 +55,27 @@ class Judgment:
     """``index 3 of axis 1``; None for the whole output."""
 
 
-def judge(expected: Any, actual: Any, runs: Sequence[tuple[int, Any]], *, floor: float) -> Judgment:
+def judge(
+    expected: Any, actual: Any, runs: Sequence[tuple[int, Any]], *, floor: float, quantized: bool = False
+) -> Judgment:
     """Compare two float32 outputs of the same shape, by element and by part.
 
     ``floor`` is the least limit of an element. Elements that are not finite in ``expected`` are left out. ``runs`` has
-    units in the last place and outputs.
+    units in the last place and outputs. ``quantized`` says that values in between are rounded to integers. A rounding
+    error moves few of them, each by a whole step, and others in each run: a build may be off by what the runs whose
+    operands moved most change by, anywhere in the output.
     """
     finite = np.isfinite(expected)
     wanted, found = _numbers(expected, finite), _numbers(actual, finite)
     others = [(ulps, np.where(np.isfinite(other), _numbers(other, finite), wanted)) for ulps, other in runs]
     own, typical = _own_rounding(wanted, [other for ulps, other in others if ulps == 1])
+    steps = [np.abs(other - wanted) for ulps, other in others if ulps > 1 and quantized]
     size = _rms(wanted)
-    limits = np.maximum(floor, _limit(own + typical, size))
+    least = max([floor, *(float(step.max(initial=0)) for step in steps)])
+    limits = np.maximum(least, _limit(own + typical, size))
     errors, ties = _errors(found, wanted, others, limits)
     worst = np.unravel_index(int(np.argmax(errors / limits)), errors.shape) if errors.size else None
-    worst_part = max(_parts(errors, wanted, own, size), key=lambda part: part.excess)
+    worst_part = max(_parts(errors, wanted, own, size, steps), key=lambda part: part.excess)
     return Judgment(
         passed=bool((errors <= limits).all()) and worst_part.excess <= 1,
         error=float(errors.max(initial=0)),
@@ -170,19 +176,20 @@ class _Part:
         return self.error / self.limit
 
 
-def _parts(errors: Any, wanted: Any, own: Any, size: float) -> Iterator[_Part]:
-    """Yield the whole output, and of each axis the part whose root mean square error comes closest to its limit."""
+def _parts(errors: Any, wanted: Any, own: Any, size: float, steps: Sequence[Any]) -> Iterator[_Part]:
+    """Yield the whole output, and of each axis the part whose root mean square error comes closest to its limit.
 
-    def part(name: str | None, error: float, values: float, rounding: float) -> _Part:
-        limit = max(SHARE * values, float(_limit(rounding, size))) + _LEAST
-        return _Part(name=name, error=error, limit=limit)
-
-    yield part(None, _rms(errors), size, _rms(own))
+    The error may be that of any part along the same axis in one of ``steps``.
+    """
+    least = max((_rms(step) for step in steps), default=0.0)
+    limit = max(SHARE * size, float(_limit(_rms(own), size)), least) + _LEAST
+    yield _Part(name=None, error=_rms(errors), limit=limit)
     for axis, count in enumerate(errors.shape):
         if not 2 <= count <= _MOST_PARTS or errors.size // count < _LEAST_PART:
             continue
         rest = tuple(place for place in range(errors.ndim) if place != axis)
         each = [np.sqrt(np.mean(np.square(array), axis=rest)) for array in (errors, wanted, own)]
-        limits = np.maximum(SHARE * each[1], _limit(each[2], size)) + _LEAST
+        least = max((math.sqrt(np.mean(np.square(step), axis=rest).max()) for step in steps), default=0.0)
+        limits = np.maximum(least, np.maximum(SHARE * each[1], _limit(each[2], size))) + _LEAST
         worst = int(np.argmax(each[0] / limits))
-        yield part(f"index {worst} of axis {axis}", *(float(values[worst]) for values in each))
+        yield _Part(name=f"index {worst} of axis {axis}", error=float(each[0][worst]), limit=float(limits[worst]))

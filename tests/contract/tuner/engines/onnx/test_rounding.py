@@ -191,7 +191,7 @@ QUANTIZED = """
 from pathlib import Path
 import onnx
 from onnx import helper, numpy_helper
-from tuner.engines.onnx import perturbing, sessions
+from tuner.engines.onnx import perturbing, preparing, sessions
 
 LAYERS, WIDTH = 8, 256
 generator = np.random.default_rng(0)
@@ -237,6 +237,11 @@ folder = Path(sys.argv[1])
 path, inputs = str(folder / "model.onnx"), str(folder / "inputs.npz")
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 np.savez(inputs, x=x)
+if len(sys.argv) > 2:
+    # What a job runs has no QuantizeLinear any more.
+    answer = preparing.prepare(path, {}, str(folder / "prepared.onnx"))
+    assert "Round" in answer["operators"] and "QuantizeLinear" not in answer["operators"], answer
+    path = str(folder / "prepared.onnx")
 perturbing.run(path, [inputs], [str(folder / "runs")], threads=1, seconds=30)
 runs = perturbing.load(folder / "runs")
 reference = sessions.run(sessions.open_session(path, threads=1), {"x": x})["y"]
@@ -249,8 +254,32 @@ told = [len(runs), *(judged(build, runs) for build in builds)]
 """
 
 
-def test_a_quantized_network_may_round_other_integers_where_the_reference_does(tmp_path: Path) -> None:
-    assert inside.run(COMPARING + QUANTIZED, tmp_path) == [16, True, True, False]
+def test_steps_of_a_quantized_network_may_be_anywhere() -> None:
+    program = """
+def stepped(count):
+    moved = smooth.copy()
+    places = generator.choice(moved.size, count, replace=False)
+    moved.reshape(-1)[places] += 0.02 * generator.choice((-1, 1), count).astype(np.float32)
+    return moved
+
+runs = [Run(ulps=1, outputs={"y": smooth}), *(Run(ulps=16, outputs={"y": stepped(200)}) for _ in range(3))]
+def quantized(build, is_quantized=True):
+    return comparing.compare({"y": smooth}, {"y": build}, runs=runs, quantized=is_quantized)[0]["passed"]
+
+few = stepped(20)
+row = smooth.copy()
+row[1, 5] += 0.02
+told = [quantized(few), quantized(few, False), quantized(smooth + np.float32(0.02)), quantized(row),
+        quantized(stepped(2000)), quantized(smooth + np.float32(0.03) * (few != smooth))]
+"""
+    assert told(program) == [True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize("prepared", [(), ("prepared",)], ids=["as uploaded", "prepared"])
+def test_a_quantized_network_may_round_other_integers_where_the_reference_does(
+    tmp_path: Path, prepared: tuple[str, ...]
+) -> None:
+    assert inside.run(COMPARING + QUANTIZED, tmp_path, *prepared) == [16, True, True, False]
 
 
 def test_no_run_starts_that_may_end_too_late(

@@ -75,6 +75,28 @@ def foreign_operators() -> bytes:
     return model(nodes, inputs={"x": (4,)}, outputs={"y": (4,)}) + _bytes(8, _bytes(1, b"my.domain") + _number(2, 1))
 
 
+def without_an_implementation() -> bytes:
+    """An operator that ONNX Runtime has for GPUs only: ``x`` [1, 4, 8] to ``y`` [1, 4, 8]."""
+    nodes = [_node("BiasAdd", ["x", "bias", "x"], ["y"]) + _bytes(7, b"com.microsoft")]
+    tensors = [_floats("bias", (8,), random.Random(0))]  # noqa: S311 - weights, not secrets
+    whole = model(nodes, inputs={"x": (1, 4, 8)}, outputs={"y": (1, 4, 8)}, tensors=tensors)
+    return whole + _bytes(8, _bytes(1, b"com.microsoft") + _number(2, 1))
+
+
+def scalar_bounds() -> bytes:
+    """``x`` [4, 16] times its largest element, bounded by its mean and a constant: ``y`` [4, 16]."""
+    nodes = [
+        _node("ReduceMax", ["x"], ["most"], keepdims=0),
+        _node("ReduceMean", ["x"], ["mean"], keepdims=0),
+        _node("Max", ["most", "mean", "third"], ["upper"]),
+        _node("Min", ["upper", "most"], ["bounded"]),
+        _node("Sum", ["bounded", "mean", "third"], ["factor"]),
+        _node("Mul", ["x", "factor"], ["y"]),
+    ]
+    third = _tensor("third", (), _FLOAT, struct.pack("<f", 1 / 3))
+    return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 16)}, tensors=[third])
+
+
 def plugin_operators(*, functions: bool = False) -> bytes:
     """The operators of the example plugin: ``x`` [6, 32] and ``w`` [32] to ``up`` [6] and ``down`` [6].
 

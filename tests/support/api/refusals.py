@@ -263,7 +263,7 @@ NEVER_BY_HTTP = {
     "no_worker": "a warning in the answer to a job that is taken",
     "unavailable": "the bytes of an upload that another one removed: tests/integration/api/test_models.py has the race",
     "broker_unavailable": "a job is taken all the same; readiness says not_ready",
-    "unsupported_operators": "a plan says it of an engine; a job fails with it",
+    "unsupported_operators": "an upload that the real engine reads; a plan says it of an engine; a job fails with it",
     "invalid_inputs": "of the client's run",
     "invalid_bundle": "of the client's run",
     "device_busy": "a job waits for its device",

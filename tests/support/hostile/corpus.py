@@ -253,13 +253,16 @@ def _graphs() -> Iterator[Hostile]:
         "checker",
         cycle=simple([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"]), node("Relu", ["b"], ["y"])]),
         self_cycle=simple([node("Add", ["x", "y"], ["y"])]),
-        unknown_operator=simple([node("Frobnicate", ["x"], ["y"])]),
         missing_input=simple([node("Add", ["x", "nobody"], ["y"])]),
         too_many_inputs=simple([node("Relu", ["x", "x", "x"], ["y"])]),
-        unknown_domain=simple([node("Relu", ["x"], ["y"], domain="../../evil")]),
     )
-    foreign = models.foreign_operators()
-    yield Hostile(name="foreign_domain", content=foreign, fate=LATER)
+    yield from _refused(
+        "unsupported_operators",
+        unknown_operator=simple([node("Frobnicate", ["x"], ["y"])]),
+        unknown_domain=simple([node("Relu", ["x"], ["y"], domain="../../evil")]),
+        foreign_domain=models.foreign_operators(),
+        unknown_operators=simple([node("😀" * 3000 + str(i), ["x"], [f"y{i}"]) for i in range(30)]),
+    )
     contrib = [
         node(
             "EPContext",

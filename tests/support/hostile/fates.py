@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 REFUSED = "refused"
-"""While it is uploaded, with ``invalid_model``."""
+"""While it is uploaded, with ``invalid_model`` or ``unsupported_operators``."""
 LATER = "later"
 """It may be uploaded, and its job must fail with a typed error, or be done, within its limits."""
 FATAL = "fatal"
@@ -19,7 +19,7 @@ class Hostile:
     content: bytes
     fate: str = REFUSED
     reason: str | None = None
-    """``details.reason`` of the refusal; None leaves it open."""
+    """``details.reason`` of the refusal, or its code if it has none; None leaves it open."""
     shapes: Mapping[str, tuple[int, ...]] | None = None
     """For its job."""
     signal: str | None = None

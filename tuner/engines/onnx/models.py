@@ -16,11 +16,22 @@ from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import importing
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+_SIGNATURES = (
+    (0, b"PK\x03\x04", "a zip archive (torch.save writes such files, too)"),
+    (0, b"\x1f\x8b", "a gzip file"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"\x89HDF", "an HDF5 file (as Keras writes)"),
+    (4, b"TFL3", "a TensorFlow Lite file"),
+)
+"""Start, signature and description of files that people take for models."""
 _FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
 
 
 def read(path: str) -> onnx.ModelProto:
-    """Read and check one self-contained ONNX file. Raises EngineFailure ``invalid_model``."""
+    """Read and check one self-contained ONNX file.
+
+    Raises EngineFailure ``invalid_model``, ``unsupported_operators``.
+    """
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -28,13 +39,21 @@ def read(path: str) -> onnx.ModelProto:
     try:
         model = onnx.load_model_from_string(content)
     except DecodeError as error:
-        raise refuse("not_onnx", "not an ONNX file, or truncated") from error
+        raise refuse("not_onnx", _what(content)) from error
     check(model)
     return model
 
 
+def _what(content: bytes) -> str:
+    """Describe a file that is no ONNX model."""
+    for start, signature, kind in _SIGNATURES:
+        if content[start : start + len(signature)] == signature:
+            return f"{kind}, not an ONNX file; upload one .onnx file that holds its weights"
+    return "not an ONNX file, or truncated"
+
+
 def check(model: onnx.ModelProto) -> None:
-    """Raise EngineFailure ``invalid_model`` if vetting or ``onnx.checker`` rejects the model."""
+    """Raise EngineFailure ``invalid_model`` or ``unsupported_operators`` if vetting or ``onnx.checker`` rejects it."""
     if not model.HasField("graph"):
         raise refuse("not_onnx", "the file contains no graph")
     vetting.check(model)

@@ -9,16 +9,16 @@ from typing import Any
 
 import onnx
 
-from tuner.engines.onnx import arrays, comparing, models, sessions, vetting
+from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
 from tuner.engines.onnx.rewriting import applying
-from tuner.engines.onnx.rewriting.plain import quantized, recurrent
+from tuner.engines.onnx.rewriting.plain import loops, quantized, recurrent
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import environment
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
-_REPLACED = quantized.OPERATORS | recurrent.OPERATORS
+_REPLACED = loops.OPERATORS | quantized.OPERATORS | recurrent.OPERATORS
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
@@ -121,8 +121,8 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
 
     Folding uses ONNX Runtime's basic level: constants, and batch normalization into convolutions, all in standard
     operators. TVM imports more models that way and builds them in a third less time. If the folded model leaves the
-    standard domains, fails the checker or disagrees with the original, the unfolded one is used. Quantized operators
-    and recurrent layers are replaced by plain operators if ONNX Runtime computes the same with them.
+    standard domains, fails the checker or disagrees with the original, the unfolded one is used. Loops, quantized
+    operators and recurrent layers are replaced by plain operators if ONNX Runtime computes the same with them.
     """
     model = models.read(path)
     static = fix(model, resolve(model, input_shapes))
@@ -130,7 +130,14 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
         raise EngineFailure("invalid_model", "the model has no outputs")
     vetting.check_memory(static)
     inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED, static.graph)
-    expected = sessions.run(sessions.open_session(static.SerializeToString(), threads=1), inputs)
+    try:
+        session = sessions.open_session(static.SerializeToString(), threads=1)
+    except EngineFailure:
+        taken = branches.take(static, model, inputs)
+        if taken is None:
+            raise
+        static, session = taken, sessions.open_session(taken.SerializeToString(), threads=1)
+    expected = sessions.run(session, inputs)
     for value in static.graph.output:
         # An actual run is authoritative; shape inference leaves gaps.
         set_shape(value, list(expected[value.name].shape))

@@ -21,6 +21,9 @@ from tuner.engines.runtime import importing
 
 _SEVERITY_ERROR = 3
 _UNKNOWN_OPERATOR = re.compile(r"([\w.-]*):(\w+)\(-?\d+\) is not a registered function/op")
+_NOT_IMPLEMENTED = re.compile(r"Could not find an implementation for (\w+)\(-?\d+\) node")
+"""Here ONNX Runtime does not name the domain."""
+NONE = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 BASIC = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
 EXTENDED = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -60,13 +63,14 @@ def open_session(
 
 def _refuse_unknown(reported: str, model: bytes | str) -> None:
     """Raise EngineFailure ``unsupported_operators`` if that is ONNX Runtime's error message ``reported``."""
-    found = _UNKNOWN_OPERATOR.search(reported)
+    found = _UNKNOWN_OPERATOR.search(reported) or _NOT_IMPLEMENTED.search(reported)
     if found is None:
         return
-    domain, operator = found.groups()
-    name = f"{domain}::{operator}" if domain else operator
+    named = "::".join(part for part in found.groups() if part)
     proto = onnx.load_model_from_string(model if isinstance(model, bytes) else Path(model).read_bytes())
-    count = models.operator_counts(proto.graph).get(name, 1)
+    counts = models.operator_counts(proto.graph)
+    name = next((each for each in counts if each == named or each.endswith(f"::{named}")), named)
+    count = counts.get(name, 1)
     message = f"ONNX Runtime, the reference, does not support {name} ({count}×)"
     raise EngineFailure("unsupported_operators", message, details={"operators": {name: count}})
 

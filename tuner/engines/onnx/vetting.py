@@ -1,6 +1,6 @@
 """Checks of an uploaded model before ``onnx.checker``, ONNX Runtime or TVM reads it.
 
-Every rejection is ``invalid_model`` with ``details.reason``, one of ``REASONS``.
+A rejection is ``invalid_model`` with ``details.reason``, one of ``REASONS``, or ``unsupported_operators``.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import re
 import resource
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import onnx
+from onnxruntime.capi import onnxruntime_pybind11_state
 
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime.importing import every_node, subgraphs
@@ -39,7 +42,7 @@ _LONGEST_SHOWN = 100
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Raise EngineFailure ``invalid_model`` for models that no engine should read."""
+    """Raise EngineFailure for models that no engine should read."""
     check_versions(model)
     parts = walk(model)
     for tensor in parts.tensors:
@@ -47,6 +50,7 @@ def check(model: onnx.ModelProto) -> None:
     check_attributes(parts.nodes)
     check_names(model, parts)
     check_loops(model)
+    check_operators(model, parts)
 
 
 def refuse(reason: str, message: str) -> EngineFailure:
@@ -151,6 +155,44 @@ def _check_type(value: Any) -> None:
     # Some exporters write -1 or 0 for an unknown dimension.
     if any(size < -1 for size in sizes) or math.prod(size for size in sizes if size > 0) > _LARGEST:
         raise refuse("shape", f"{shown(value.name)} has the shape {sizes[:8]}")
+
+
+_MOST_SHOWN, _LONGEST_LIST = 10, 1000
+_HOW_TO_ADD = (
+    "Correct the name, define the operator in the model as a function (onnx.helper.make_function), or replace it; "
+    "docs/how-to/custom-operators.md says how engines get faster implementations of such operators."
+)
+
+
+@cache
+def _known() -> frozenset[tuple[str, str]]:
+    """Return the domain and type of every operator of ONNX Runtime, the reference."""
+    return frozenset((schema.domain, schema.name) for schema in onnxruntime_pybind11_state.get_all_operator_schema())
+
+
+def check_operators(model: onnx.ModelProto, parts: Parts) -> None:
+    """Check that ONNX Runtime, or the model itself, defines all operators.
+
+    Raises EngineFailure ``unsupported_operators`` with ``details.operators {name: count}``.
+    """
+    own = {(function.domain, function.name) for function in model.functions}
+    used = Counter(("" if node.domain in _STANDARD else node.domain, node.op_type) for node in parts.nodes)
+    unknown = {
+        (f"{domain}::{name}" if domain else name)[:_LONGEST_SHOWN]: count
+        for (domain, name), count in used.most_common()
+        if (domain, name) not in own and (domain, name) not in _known()
+    }
+    if not unknown:
+        return
+    listed = dict(list(unknown.items())[:_MOST_SHOWN])
+    names = ", ".join(f"{shown(name)} ({count}×)" for name, count in listed.items())
+    more = f" and {len(unknown) - len(listed)} more" if len(unknown) > len(listed) else ""
+    raise EngineFailure(
+        "unsupported_operators",
+        f"neither ONNX Runtime nor the model defines {names[:_LONGEST_LIST]}{more}",
+        hint=_HOW_TO_ADD,
+        details={"operators": listed},
+    )
 
 
 _POSITIVE = frozenset(
@@ -389,14 +431,14 @@ def _rounds(node: Any, known: Constants) -> int:
     """Return the iterations that a loop makes whatever its inputs are; 1 if they decide."""
     trips, condition = [*node.input, "", ""][:2]
     body = next((attribute.g for attribute in node.attribute if attribute.name == "body"), None)
-    if body is None or (condition and known.get(condition) != 1) or not _goes_on(body, known):
+    if body is None or (condition and known.get(condition) != 1) or not goes_on(body, known):
         return 1
     if not trips:
         raise refuse("endless_loop", f"loop {shown(node.name)} has no trip count, and its condition is always true")
     return max(1, known.get(trips, 1))
 
 
-def _goes_on(body: Any, known: Constants) -> bool:
+def goes_on(body: Any, known: Constants) -> bool:
     """Return whether the body's condition output is always true, or its unchanged input."""
     if not body.output:
         return False

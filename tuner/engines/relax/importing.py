@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import tvm
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
@@ -19,10 +20,24 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 
 def install() -> None:
-    """Let TVM's importer count the operators that it converts; idempotent."""
+    """Let TVM's importer count the operators that it converts, and join inputs in pairs; idempotent."""
     importer = onnx_frontend.ONNXGraphImporter
     if not hasattr(importer._convert_operator, "is_counting"):
         importer._convert_operator = progress.counting(importer._convert_operator)
+    onnx_frontend.MultiInputBase._impl_v1 = classmethod(_pairwise)
+
+
+_stacked = onnx_frontend.MultiInputBase._impl_v1.__func__
+
+
+def _pairwise(cls: Any, builder: Any, inputs: list[Any], attributes: Any, params: Any) -> Any:
+    """Convert ``Max``, ``Mean``, ``Min`` and ``Sum``, two inputs at a time.
+
+    TVM stacks computed inputs into a tensor of a rank that no layout supports, and dies by SIGFPE if they are scalars.
+    """
+    if all(isinstance(each, tvm.ir.GenericConst) for each in inputs):
+        return _stacked(cls, builder, inputs, attributes, params)
+    return cls._impl_dynamic(builder, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +64,7 @@ def load(model: onnx.ModelProto) -> Imported:
     with faults.reported("import_failed", "TVM cannot import the model"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Sanitized input names would not be those of the model.
-        module = from_onnx(_add_pairwise(model), sanitize_input_names=False)
+        module = from_onnx(model, sanitize_input_names=False)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = {value.name: _spec(value) for value in model.graph.input if value.name not in weights}
     return Imported(
@@ -58,26 +73,6 @@ def load(model: onnx.ModelProto) -> Imported:
         outputs=tuple(_spec(value) for value in model.graph.output),
         operators=counted,
     )
-
-
-def _add_pairwise(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Rewrite sums as additions: TVM stacks the terms of a sum into a tensor of a rank that no layout supports."""
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type != "Sum" or len(node.input) < 2:
-            nodes.append(node)
-            continue
-        total = node.input[0]
-        for position, term in enumerate(node.input[1:], start=1):
-            last = position == len(node.input) - 1
-            result = node.output[0] if last else f"{node.output[0]}/sum/{position}"
-            nodes.append(onnx.helper.make_node("Add", [total, term], [result]))
-            total = result
-    rewritten = onnx.ModelProto()
-    rewritten.CopyFrom(model)
-    del rewritten.graph.node[:]
-    rewritten.graph.node.extend(nodes)
-    return rewritten
 
 
 def _spec(value: onnx.ValueInfoProto) -> Json:

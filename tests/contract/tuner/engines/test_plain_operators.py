@@ -15,7 +15,7 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 
-MODELS = (models.lstm, models.quantized_convolution, models.dynamically_quantized)
+MODELS = (models.lstm, models.quantized_convolution, models.dynamically_quantized, models.scalar_bounds)
 
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)

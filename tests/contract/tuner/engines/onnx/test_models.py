@@ -8,6 +8,7 @@ import pytest
 from domain import errors
 from tests.support import models
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.onnx import inside
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -41,11 +42,88 @@ def test_what_is_no_model_is_refused(reference: EngineSession, tmp_path: Path, c
     assert asking.refusal(reference, "inspect", {"path": str(path)}).engine_code == "invalid_model"
 
 
-def test_an_operator_that_the_reference_lacks_is_named(reference: EngineSession, tmp_path: Path) -> None:
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        _prepare(reference, tmp_path, models.foreign_operators())
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"PK\x03\x04" + bytes(500), "a zip archive"), (b"\x0a" * 257 + b"ustar" + bytes(500), "a tar archive")],
+)
+def test_an_archive_is_refused_as_what_it_is(
+    reference: EngineSession, tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    refused = asking.refusal(reference, "inspect", {"path": str(path)})
+    assert refused.details["reason"] == "not_onnx"
+    assert f"{words}" in refused.message
+
+
+def test_an_operator_that_nobody_defines_is_named(reference: EngineSession, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(models.foreign_operators())
+    refused = asking.refusal(reference, "inspect", {"path": str(path)})
+    assert refused.engine_code == "unsupported_operators"
+    assert refused.details == {"operators": {"my.domain::Twist": 2}}
+    assert "my.domain::Twist" in refused.message
+    assert "docs/how-to/custom-operators.md" in str(refused.hint)
+
+
+def test_an_operator_that_the_model_defines_is_taken(reference: EngineSession, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(models.plugin_operators(functions=True))
+    assert _inspect(reference, path)["operators"]["example.domain::Wave"] == 1
+
+
+def test_an_operator_that_the_reference_cannot_run_is_named(reference: EngineSession, tmp_path: Path) -> None:
+    with pytest.raises(errors.EngineRequestFailed, match="does not support") as caught:
+        _prepare(reference, tmp_path, models.without_an_implementation())
     assert caught.value.engine_code == "unsupported_operators"
-    assert caught.value.details == {"operators": {"my.domain::Twist": 2}}
+    assert caught.value.details == {"operators": {"com.microsoft::BiasAdd": 1}}
+
+
+_BRANCHES = """
+import numpy as np, onnx
+from pathlib import Path
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx import preparing, sessions
+from tuner.engines.protocol.serving import EngineFailure
+
+info = lambda name, kind, shape: helper.make_tensor_value_info(name, kind, shape)
+def branch(rate, width):
+    # Each rate has its own weights, and both branches the same names.
+    weight = numpy_helper.from_array(np.full((width, 3), rate / 16000, np.float32), "weight")
+    nodes = [helper.make_node("MatMul", ["x", "weight"], ["product"]), helper.make_node("Relu", ["product"], ["found"])]
+    return helper.make_graph(nodes, f"b{rate}", [], [info("found", TensorProto.FLOAT, ["n", 3])], [weight])
+
+def model(widths):
+    nodes = [
+        helper.make_node("Equal", ["rate", "slow"], ["is_slow"]),
+        helper.make_node("If", ["is_slow"], ["y"], then_branch=branch(8000, widths[0]),
+                         else_branch=branch(16000, widths[1])),
+    ]
+    slow = numpy_helper.from_array(np.int64(8000), "slow")
+    inputs = [info("x", TensorProto.FLOAT, ["n", "w"]), info("rate", TensorProto.INT64, [])]
+    graph = helper.make_graph(nodes, "g", inputs, [info("y", TensorProto.FLOAT, ["n", 3])], [slow])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+told = []
+for widths, given in (((4, 8), 4), ((4, 8), 8), ((4, 8), 5)):
+    source, prepared = Path(sys.argv[1]) / "model.onnx", Path(sys.argv[1]) / "prepared.onnx"
+    onnx.save(model(widths), source)
+    try:
+        answer = preparing.prepare(str(source), {"x": [2, given]}, str(prepared))
+    except EngineFailure as error:
+        told.append(error.code)
+        continue
+    fed = {"x": np.full((2, given), 1, np.float32), "rate": np.array(16000 if given == 8 else 8000)}
+    expected, found = (sessions.run(sessions.open_session(str(path), threads=1, level=sessions.NONE), fed)["y"]
+                       for path in (source, prepared))
+    told.append([sorted(answer["operators"]), [each["name"] for each in answer["inputs"]],
+                 bool((expected == found).all())])
+"""
+
+
+def test_branches_that_contradict_the_shapes_are_never_taken(tmp_path: Path) -> None:
+    taken = [["MatMul", "Relu"], ["x", "rate"], True]
+    assert inside.run(_BRANCHES, tmp_path) == [taken, taken, "invalid_model"]
 
 
 def test_prepare_fixes_every_dimension(reference: EngineSession, tmp_path: Path) -> None:

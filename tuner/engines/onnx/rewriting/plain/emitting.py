@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tuner.engines.onnx import models
-from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting import graphs, inlining
 
 OLDEST_OPSET = 11
 """First operator set with ``Round``."""
 _SIZES_AS_INPUTS = 13
-"""First operator set whose ``Split`` has its sizes as an input."""
+"""First operator set whose ``Split`` has its sizes as an input, and ``Unsqueeze`` its axes."""
 
 Replacement = Callable[[onnx.NodeProto], bool]
 
@@ -69,6 +69,19 @@ class Emitter:
         self._nodes.append(helper.make_node(operator, list(inputs), [output], **attributes))
         return output
 
+    def scalars(self) -> dict[str, int]:
+        """Return the integer and boolean constants of one element, by name."""
+        single = {name: tensor for name, tensor in self._constants.items() if list(tensor.dims) in ([], [1])}
+        arrays = {name: numpy_helper.to_array(tensor).reshape(-1) for name, tensor in single.items()}
+        return {name: int(array[0]) for name, array in arrays.items() if array.dtype.kind in "bi"}
+
+    def inline(self, body: onnx.GraphProto, given: Mapping[str, str]) -> list[str]:
+        """Emit the nodes of a subgraph, with the values ``given`` for its inputs; return its outputs."""
+        made = inlining.inline(body, given, self._names)
+        self._nodes += made.nodes
+        self._added += made.weights
+        return made.outputs
+
     def copy(self, node: onnx.NodeProto, operator: str, inputs: Iterable[str], output: str | None = None) -> str:
         """Emit an operator of the standard domain with the attributes of ``node``."""
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
@@ -76,6 +89,11 @@ class Emitter:
 
     def reshape(self, name: str, shape: Sequence[int], output: str | None = None) -> str:
         return self.emit("Reshape", [name, self.constant(shape, np.int64)], output)
+
+    def unsqueeze(self, name: str, axis: int) -> str:
+        if self._opset < _SIZES_AS_INPUTS:
+            return self.emit("Unsqueeze", [name], axes=[axis])
+        return self.emit("Unsqueeze", [name, self.constant([axis], np.int64)])
 
     def split(self, name: str, axis: int, sizes: Sequence[int]) -> list[str]:
         """Emit one operator for all parts: TVM's importer of Relay compiles a program for each ``Slice``."""

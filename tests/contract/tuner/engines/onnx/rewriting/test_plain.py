@@ -1,4 +1,4 @@
-"""Quantized operators and recurrent layers as plain operators, compared with ONNX Runtime's own."""
+"""Loops, quantized operators and recurrent layers as plain operators, compared with ONNX Runtime's own."""
 
 from __future__ import annotations
 
@@ -158,6 +158,71 @@ for direction, count in (("forward", 1), ("bidirectional", 2)):
 """
 
 
+_LOOPS = """
+info = lambda name, kind, shape: helper.make_tensor_value_info(name, kind, shape)
+B, L = TensorProto.BOOL, TensorProto.INT64
+
+def loop(body_nodes, trips, condition, opset=17):
+    body = helper.make_graph(
+        [*body_nodes, helper.make_node("Identity", ["go"], ["goes"])], "body",
+        [info("i", L, []), info("go", B, []), info("s", F, [2, 3])],
+        [info("goes", B, []), info("next", F, [2, 3]), info("seen", F, [2, 3])], [own])
+    node = helper.make_node("Loop", [trips, condition, "x"], ["y", "all"], body=body)
+    told.append(told_of([node], [("x", F, [2, 3])], [("y", F, [2, 3]), ("all", F, [4, 2, 3])], opset))
+
+own = numpy_helper.from_array(rng.standard_normal((3, 3)).astype(np.float32), "own")
+step = lambda: [
+    helper.make_node("Cast", ["i"], ["real"], to=F),
+    helper.make_node("MatMul", ["s", "own"], ["product"]),
+    helper.make_node("Add", ["product", "real"], ["moved"]),
+    helper.make_node("Tanh", ["moved"], ["next"]),
+    helper.make_node("Mul", ["next", floats(2, 3)], ["seen"]),
+]
+four, yes = lambda: weight(np.int64(4)), lambda: weight(np.bool_(True))
+for opset in (11, 17):
+    loop(step(), four(), yes(), opset)
+# One inside another, which reads the values of the outer one.
+deep = helper.make_graph(
+    [helper.make_node("Add", ["t", "real"], ["more"]), helper.make_node("Identity", ["on"], ["goes_on"])], "inner",
+    [info("j", L, []), info("on", B, []), info("t", F, [2, 3])], [info("goes_on", B, []), info("more", F, [2, 3])])
+three = helper.make_node("Constant", [], ["three"], value=numpy_helper.from_array(np.int64(3)))
+nested = [three, *step()[:3], helper.make_node("Loop", ["three", "", "moved"], ["sum"], body=deep),
+          helper.make_node("Tanh", ["sum"], ["next"]), helper.make_node("Mul", ["next", "s"], ["seen"])]
+loop(nested, four(), "")
+
+def scan(directions, axis, made_axis):
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "part"], ["next"]), helper.make_node("Tanh", ["next"], ["seen"])], "body",
+        [info("s", F, [2]), info("part", F, [2])], [info("next", F, [2]), info("seen", F, [2])])
+    node = helper.make_node("Scan", ["x", "given"], ["y", "all"], body=body, num_scan_inputs=1,
+                            scan_input_axes=[axis], scan_output_axes=[made_axis], scan_input_directions=[directions],
+                            scan_output_directions=[1 - directions])
+    shape = [5, 2] if axis == 0 else [2, 5]
+    told.append(told_of([node], [("x", F, [2]), ("given", F, shape)],
+                        [("y", F, [2]), ("all", F, [5, 2] if made_axis == 0 else [2, 5])]))
+
+scan(0, 0, 1)
+scan(1, -1, 0)
+"""
+
+_ENDLESS = """
+info = lambda name, kind, shape: helper.make_tensor_value_info(name, kind, shape)
+B, L = TensorProto.BOOL, TensorProto.INT64
+def loop(trips, stops):
+    nodes = [helper.make_node("Add", ["s", "x"], ["next"])]
+    nodes += [helper.make_node("ReduceMax", ["next"], ["most"], keepdims=0),
+              helper.make_node("Less", ["most", weight(np.float32(1e3))], ["goes"])] if stops else [
+              helper.make_node("Identity", ["go"], ["goes"])]
+    body = helper.make_graph(nodes, "body", [info("i", L, []), info("go", B, []), info("s", F, [3])],
+                             [info("goes", B, []), info("next", F, [3])])
+    node = helper.make_node("Loop", [weight(np.int64(trips)), "", "x"], ["y"], body=body)
+    told.append(told_of([node], [("x", F, [3])], [("y", F, [3])]))
+
+loop(5, True)
+loop(1000, False)
+"""
+
+
 def _told(program: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = inside.run(_BUILD + program)
     assert found
@@ -174,6 +239,18 @@ def test_recurrent_layers_become_steps() -> None:
 
 def test_layers_with_clipping_or_shorter_sequences_are_left() -> None:
     assert [(layer["applied"], layer["operators"]) for layer in _told(_LEFT)] == [({}, ["LSTM"])] * 3
+
+
+def test_loops_become_their_iterations() -> None:
+    loops = _told(_LOOPS)
+    assert [loop["applied"] for loop in loops] == [{"loops": 1}] * 2 + [{"loops": 5}] + [{"loops": 1}] * 2
+    for loop in loops:
+        assert not {"Loop", "Scan"} & set(loop["operators"])
+        assert loop["error"] < 1e-6
+
+
+def test_loops_that_may_end_early_or_are_long_are_left() -> None:
+    assert [(loop["applied"], loop["operators"]) for loop in _told(_ENDLESS)] == [({}, ["Loop"])] * 2
 
 
 def test_quantized_operators_become_float_ones_that_compute_the_same_integers() -> None:

@@ -1,0 +1,118 @@
+"""Unrolling of ``Loop`` and ``Scan`` whose number of iterations is known.
+
+Relax imports neither. Relay imports them as recursive functions, which its graph executor cannot run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tuner.engines.onnx import models, vetting
+from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.runtime import importing
+
+OPERATORS = frozenset({"Loop", "Scan"})
+_MOST_STEPS = 512
+_MOST_NODES = 6_000
+"""Maximum nodes that take the place of one loop."""
+
+
+class _Unrolling:
+    def __init__(self, emitter: Emitter) -> None:
+        self._e = emitter
+
+    def find(self, node: onnx.NodeProto) -> Replacement | None:
+        if node.domain not in models.STANDARD_DOMAINS:
+            return None
+        return {"Loop": self._loop, "Scan": self._scan}.get(node.op_type)
+
+    def _loop(self, node: onnx.NodeProto) -> bool:
+        trips, condition, *states = node.input
+        body, count = graphs.attribute(node, "body"), self._e.value(trips) if trips else None
+        first = self._e.value(condition) if condition else np.True_
+        if count is None or first is None or not first.all() or not vetting.goes_on(body, self._e.scalars()):
+            return False
+        if not self._fits(body, int(count.reshape(-1)[0])):
+            return False
+        shared, always = self._shared(body), self._e.constant(True, np.bool_)
+        stacked: list[list[str]] = []
+        for number in range(int(count.reshape(-1)[0])):
+            place = self._e.constant(number, np.int64)
+            given = zip(body.input, [place, always, *states], strict=True)
+            _, *found = self._e.inline(body, {**shared, **{value.name: name for value, name in given}})
+            states, made = found[: len(states)], found[len(states) :]
+            stacked.append(made)
+        self._finish(node, states, [(each, 0) for each in zip(*stacked, strict=True)])
+        return True
+
+    def _scan(self, node: onnx.NodeProto) -> bool:
+        body, count = graphs.attribute(node, "body"), graphs.attribute(node, "num_scan_inputs", 0)
+        states, scanned = list(node.input)[:-count], list(node.input)[-count:]
+        axes = graphs.attribute(node, "scan_input_axes", [0] * count)
+        backwards = graphs.attribute(node, "scan_input_directions", [0] * count)
+        shapes = [self._e.shapes.get(name) for name in scanned]
+        if not shapes or any(shape is None for shape in shapes):
+            return False
+        known = [shape for shape in shapes if shape is not None]
+        steps = known[0][axes[0]]
+        if not self._fits(body, steps):
+            return False
+        shared = self._shared(body)
+        parts = [
+            self._parts(name, shape, axis, is_backwards)
+            for name, shape, axis, is_backwards in zip(scanned, known, axes, backwards, strict=True)
+        ]
+        stacked: list[list[str]] = []
+        for number in range(steps):
+            given = zip(body.input, [*states, *(part[number] for part in parts)], strict=True)
+            found = self._e.inline(body, {**shared, **{value.name: name for value, name in given}})
+            states, made = found[: len(states)], found[len(states) :]
+            stacked.append(made)
+        outputs = len(node.output) - len(states)
+        along = graphs.attribute(node, "scan_output_axes", [0] * outputs)
+        reverse = graphs.attribute(node, "scan_output_directions", [0] * outputs)
+        each = zip(zip(*stacked, strict=True), along, reverse, strict=True)
+        self._finish(node, states, [(made[::-1] if is_back else made, axis) for made, axis, is_back in each])
+        return True
+
+    def _fits(self, body: onnx.GraphProto, steps: int) -> bool:
+        return 0 < steps <= _MOST_STEPS and steps * sum(1 for _ in importing.every_node(body.node)) <= _MOST_NODES
+
+    def _shared(self, body: onnx.GraphProto) -> dict[str, str]:
+        """Add the body's initializers to the graph once for all steps; return their names there."""
+        arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in body.initializer}
+        return {name: self._e.constant(array, array.dtype) for name, array in arrays.items()}
+
+    def _parts(self, name: str, shape: tuple[int, ...], axis: int, is_backwards: int) -> list[str]:
+        axis %= len(shape)
+        rest = shape[:axis] + shape[axis + 1 :]
+        parts = [self._e.reshape(part, rest) for part in self._e.split(name, axis, [1] * shape[axis])]
+        return parts[::-1] if is_backwards else parts
+
+    def _finish(self, node: onnx.NodeProto, states: Sequence[str], stacked: list[tuple[Sequence[str], int]]) -> None:
+        """Emit the loop's outputs: the last states, and what the steps made, joined along a new axis."""
+        for name, output in zip(states, node.output, strict=False):
+            if output:
+                self._e.emit("Identity", [name], output)
+        for (made, axis), output in zip(stacked, list(node.output)[len(states) :], strict=True):
+            if output:
+                self._e.emit("Concat", [self._e.unsqueeze(name, axis) for name in made], output, axis=axis)
+
+
+def apply(model: onnx.ModelProto) -> int:
+    """Unroll loops and return their number; those that may end early or that would become too large are left."""
+    count = 0
+    while models.opset(model) >= OLDEST_OPSET:
+        # A loop inside another may now have a constant for its number of iterations.
+        graphs.lift_constants(model)
+        emitter = Emitter(model)
+        found = emitter.replace(_Unrolling(emitter).find)
+        if not found:
+            break
+        count += found
+    return count

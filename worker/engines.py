@@ -117,6 +117,10 @@ class InstalledEngines:
         return limits.hideable(stores.folder(StorageSettings(home=self.home)), self.home)
 
 
+MAIN = "main"
+"""The usual role of a process."""
+
+
 class EnginePool:
     """The engines of one job: started when first needed, restarted after they died, ended together."""
 
@@ -144,7 +148,7 @@ class EnginePool:
         self.memory_bytes: int | None = None
         """Memory limit of each process in the current stage; None for the setting's."""
 
-    def get(self, name: str, *, role: str = "main") -> Engine:
+    def get(self, name: str, *, role: str = MAIN) -> Engine:
         """Each role has a process of its own. Raises like ``EngineSource.start``."""
         known = self._engines.get((name, role))
         if known is not None and known.alive:
@@ -177,6 +181,10 @@ class EnginePool:
     def is_alive(self, name: str, *, role: str) -> bool:
         known = self._engines.get((name, role))
         return known is not None and known.alive
+
+    def change_role(self, name: str, role: str, to: str) -> None:
+        """Give the process of a role another one, whose process must have been closed."""
+        self._engines[name, to] = self._engines.pop((name, role))
 
     def close(self, name: str, *, role: str) -> None:
         engine = self._engines.pop((name, role), None)

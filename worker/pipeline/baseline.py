@@ -16,7 +16,7 @@ from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
 from worker.engines import ONNX
-from worker.pipeline import builds, placing, recovery, references, verifying
+from worker.pipeline import ahead, builds, placing, recovery, references, verifying
 from worker.pipeline.context import INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
@@ -31,7 +31,8 @@ def run(context: JobContext) -> BaselineResult:
     plain = references.make(context) if context.measures else []
     made = _references(context) if context.measures else _ReferenceRun()
     untuned = _Builds(context, made)
-    right = untuned.make()
+    with ahead.extracted(context):
+        right = untuned.make()
     seconds = _time(context, right, made)
     fastest = _fastest(right, seconds)
     for name in right:

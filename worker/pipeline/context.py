@@ -21,7 +21,7 @@ from storage.database import Database
 from tuner.host import devicelock, failures
 from tuner.search import precisions
 from worker import clock
-from worker.engines import EnginePool
+from worker.engines import MAIN, EnginePool
 from worker.leases import Heartbeat
 from worker.settings import WorkerSettings
 from worker.total_limit import TotalLimit
@@ -33,6 +33,7 @@ INPUTS, EXPECTED = "inputs", "expected"
 """Folders of the seeded inputs and of the reference's outputs, within the work folder."""
 UNTUNED = "untuned"
 CHECK_SECONDS = 600.0
+EXTRACT_SECONDS = 1800.0
 COMPILE_SECONDS = 3600.0
 _SILENT_SECONDS = 2.0
 """Longer waits for the device are noted."""
@@ -63,12 +64,16 @@ class JobContext:
     engines: EnginePool
     settings: WorkerSettings
     folder: Path
+    compilers: str = MAIN
+    """Role of the processes that extract, tune and compile."""
     call_help: CallHelp | None = None
     """None if other workers are not asked."""
     limit: TotalLimit = field(default_factory=TotalLimit)
     results: StageResults = field(default_factory=StageResults)
     """Of the stages that have finished."""
     noted: set[str] = field(default_factory=set)
+    extraction_errors: dict[Tuner, errors.TunesmithError] = field(default_factory=dict)
+    """Errors of extractions that ran ahead; stage ``plan`` raises them."""
     searched_by: dict[str, str] = field(default_factory=dict)
     """The last worker to search each workload, since this attempt first searched it."""
 
@@ -193,7 +198,7 @@ class JobContext:
 
     def compiler(self, name: str | None = None) -> Engine:
         """The process that extracts, tunes and compiles; the leading engine's by default."""
-        return self.engines.get(name or self.engine)
+        return self.engines.get(name or self.engine, role=self.compilers)
 
     def ask(
         self,

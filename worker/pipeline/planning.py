@@ -17,6 +17,7 @@ from domain.stage_results import PlanResult, Strategy
 from domain.tuning_tasks import ExtractedTask
 from storage import codec, jobs, records, tuning_tasks
 from tuner.search import racing
+from worker.engines import MAIN
 from worker.pipeline import placing, recovery, reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import strategies
@@ -46,7 +47,7 @@ def run(context: JobContext) -> PlanResult:
     racing = {strategy.tuner.engine for strategy in selection.strategies}
     for name in context.toolchains:
         if name not in racing:
-            context.engines.close(name, role="main")
+            context.engines.close(name, role=MAIN)
     with context.database.transaction() as session:
         context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
         return _plan(session, context, extracted, strategies=tuple(selection.strategies), choice=tuple(choice))

@@ -17,7 +17,7 @@ from domain.models import ModelFormat
 from domain.ports import Engine
 from tuner.results import timing, verification
 from tuner.results.timing import Timed
-from worker.engines import ONNX, replace_folder
+from worker.engines import MAIN, ONNX, replace_folder
 from worker.pipeline import recovery
 from worker.pipeline.context import COMPILE_SECONDS, EXPECTED, JobContext
 
@@ -87,7 +87,7 @@ def close(context: JobContext) -> None:
     if _is_plain(context):
         context.engines.close(ModelFormat.IRMODULE.reader, role=Variant.REFERENCE)
     else:
-        context.engines.close(ONNX, role="main")
+        context.engines.close(ONNX, role=MAIN)
 
 
 def _is_plain(context: JobContext) -> bool:

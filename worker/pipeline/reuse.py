@@ -20,7 +20,7 @@ from storage import imports, jobs, records, tuning_tasks, workloads
 from storage.tables import digest_of
 from tuner.search import planning, precisions
 from worker import clock
-from worker.pipeline.context import JobContext
+from worker.pipeline.context import EXTRACT_SECONDS, JobContext
 
 _TRANSFERRED = 512
 """Records of other workloads; a cost model learns from so many in a second or two."""
@@ -120,13 +120,15 @@ def _others(context: JobContext, task: ExtractedTask) -> list[Record]:
         )
 
 
-_EXTRACT_SECONDS = 1800.0
-
-
-def tasks_of(context: JobContext) -> list[ExtractedTask]:
-    """Tuning tasks of the leading tuner. Raises EngineError, LeaseLost."""
+def tasks_of(context: JobContext, *, seconds: float = EXTRACT_SECONDS) -> list[ExtractedTask]:
+    """Tuning tasks of the leading tuner, extracted within ``seconds``. Raises EngineError, LeaseLost."""
     found = known(context)
-    return found if found is not None else _extract(context)
+    if found is not None:
+        return found
+    error = context.extraction_errors.pop(context.tuner, None)
+    if error is not None:
+        raise error
+    return _extract(context, seconds)
 
 
 def known(context: JobContext) -> list[ExtractedTask] | None:
@@ -168,11 +170,11 @@ def definition(context: JobContext, workload_key: str) -> str | None:
     return str(path)
 
 
-def _extract(context: JobContext) -> list[ExtractedTask]:
+def _extract(context: JobContext, seconds: float) -> list[ExtractedTask]:
     folder = context.folder / "extracted" / str(context.tuner)
     folder.mkdir(parents=True, exist_ok=True)
     params = {**context.build_params(context.tuner), "out_dir": str(folder)}
-    answer = context.ask(context.compiler(), "extract", params, timeout=_EXTRACT_SECONDS)
+    answer = context.ask(context.compiler(), "extract", params, timeout=seconds)
     found = [ExtractedTask(**task) for task in answer["tasks"]]
     texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
     keys = [_key(context, digest) for digest in (context.model.digest, _digest(params["model"]))]

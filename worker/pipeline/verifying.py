@@ -27,7 +27,7 @@ from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
-from worker.engines import ONNX
+from worker.engines import MAIN, ONNX
 from worker.pipeline import builds, compiling, recovery, references
 from worker.pipeline.context import COMPILE_SECONDS, JobContext
 
@@ -63,7 +63,7 @@ def run(context: JobContext) -> VerifyResult:
 def _close_compilers(context: JobContext) -> None:
     """End the processes that tuned and compiled: idle ones would disturb the benchmark."""
     for name in context.toolchains:
-        context.engines.close(name, role="main")
+        context.engines.close(name, role=MAIN)
 
 
 def _untuned(context: JobContext) -> Verification:

@@ -1,0 +1,78 @@
+"""Tasks are extracted while untuned builds are made."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.jobs import JobState
+from domain.ports import Canceled
+from domain.stage_results import PlanResult
+from tests.support.worker.fixtures import Bench, Killed
+
+
+def is_untuned(method: str, params: dict[str, Any]) -> bool:
+    return method == "compile" and params["tuner"] is None
+
+
+def test_both_go_on_at_the_same_time_in_two_processes(bench: Bench) -> None:
+    both = threading.Barrier(2)
+
+    def meet(method: str, params: dict[str, Any]) -> None:
+        if method == "extract" or is_untuned(method, params):
+            both.wait(10)
+
+    bench.script.refuse = meet
+    job_id = bench.run()
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert len(bench.script.asked("extract")) == 1
+    assert bench.result(job_id, PlanResult).tasks > 0
+
+
+def test_known_tasks_are_not_extracted_and_need_no_other_process(bench: Bench) -> None:
+    bench.run()
+    bench.script.started.clear()
+    bench.run(threads=1, trials=4)
+    first = bench.script.started.count("relay")
+    bench.script.started.clear()
+    bench.run(trials=64)
+    assert len(bench.script.asked("extract")) == 2
+    assert bench.script.started.count("relay") == first - 1
+
+
+def test_a_failure_is_reported_by_the_plan_alone(bench: Bench) -> None:
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "extract":
+            raise errors.EngineRequestFailed("extract_failed", "no task")
+
+    bench.script.refuse = refuse
+    failure = bench.failure(bench.run())
+    assert failure.code == "engine_request_failed"
+    assert failure.details["engine_code"] == "extract_failed"
+    assert len(bench.script.asked("extract")) == 1
+
+
+@pytest.mark.parametrize("error", [Killed(), Canceled()])
+def test_what_ends_the_untuned_builds_ends_the_extraction(bench: Bench, error: BaseException) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "extract":
+            begun.set()
+            assert ended.wait(10)
+        elif is_untuned(method, params):
+            assert begun.wait(10)
+            ended.set()
+            raise error
+
+    bench.script.refuse = refuse
+    job_id = bench.job()
+    if isinstance(error, Killed):
+        with pytest.raises(Killed):
+            bench.runtime().run_job(job_id)
+    else:
+        bench.runtime().run_job(job_id)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("extract")]

@@ -1,0 +1,62 @@
+"""Extraction of the leading tuner's tasks while the untuned builds are made.
+
+Both keep one core busy for seconds to minutes, neither measures anything, and the search needs both. So they run side
+by side, in two processes of the engine.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from domain import errors
+from worker.engines import MAIN
+from worker.pipeline import reuse
+from worker.pipeline.context import EXTRACT_SECONDS, JobContext
+
+_AHEAD = "ahead"
+"""Role of the process that extracts."""
+_SHARE = 0.5
+"""Of what is left of the job's total limit: stage ``plan``, which knows what the other stages need, may try again."""
+
+
+@contextmanager
+def extracted(context: JobContext) -> Iterator[None]:
+    """Extract during the block, unless the tasks are known, and end when both are done.
+
+    Stage ``plan`` finds the tasks in the store, or raises the extraction's error. If the block raises, the extraction
+    ends.
+    """
+    if not context.measures or reuse.known(context) is not None:
+        yield
+        return
+    left = context.limit.left
+    seconds = EXTRACT_SECONDS if left is None else min(EXTRACT_SECONDS, _SHARE * left)
+    extract = partial(reuse.tasks_of, replace(context, compilers=_AHEAD), seconds=seconds)
+    with ThreadPoolExecutor(1, thread_name_prefix="extract") as executor:
+        extraction = executor.submit(contextvars.copy_context().run, extract)
+        try:
+            yield
+        except BaseException:
+            context.engines.close(context.engine, role=_AHEAD)
+            raise
+    _settle(context, extraction)
+
+
+def _settle(context: JobContext, extraction: Future[Any]) -> None:
+    error = extraction.exception()
+    if error is None:
+        # It has the network that will be searched in its caches.
+        context.engines.close(context.engine, role=MAIN)
+        context.engines.change_role(context.engine, _AHEAD, MAIN)
+        return
+    context.engines.close(context.engine, role=_AHEAD)
+    if not isinstance(error, errors.TunesmithError):
+        raise error
+    if not isinstance(error, errors.EngineTimeout | errors.TimeLimit):
+        context.extraction_errors[context.tuner] = error

@@ -21,6 +21,7 @@ from tuner.engines.runtime.auditing import Check
 from tuner.engines.runtime.library import elf
 from tuner.engines.runtime.library.plan import NotStandalone, Plan
 from tuner.engines.runtime.library.source import Facts
+from tuner.engines.runtime.workspaces import Workspaces
 
 SIGNATURE = "mod.json"
 _EXECUTABLE, _BLOB = "devc.o", "__tvm_ffi__library_bin"
@@ -59,12 +60,13 @@ def compile_model(
     with faults.reported("compile_failed", "TVM cannot compile the model"):
         module, lines = use_records(lowering.lower(imported, build), known)
         module = schedules.apply(lowering.finish(module, build.target), build.target)
-        executable = _build(module, build.target, form)
+        workspaces = Workspaces(RELEASE)
+        executable = _build(module, build.target, form, workspaces)
     device = "cuda" if targets.is_gpu(build.target) else "cpu"
     folder = Path(out_dir)
     with compiling.exported(executable) as objects:
         files = _write(objects, imported, folder, form, programs, device)
-        files += _write_library(objects, imported, folder, form, programs, facts, device)
+        files += _write_library(objects, imported, folder, form, programs, facts, device, workspaces)
     return Compiled(files=files, lines=lines)
 
 
@@ -110,6 +112,7 @@ def _write_library(
     programs: compiling.Tools,
     facts: Facts,
     device: str,
+    workspaces: Workspaces,
 ) -> list[str]:
     """Write the library or why there is none. The executable's object file is read, not linked."""
     kernels = [path for path in objects.paths if Path(path).name != _EXECUTABLE]
@@ -120,7 +123,7 @@ def _write_library(
             raise NotStandalone("CUDA" if device == "cuda" else "its executable")
         blob = elf.content(executable, _BLOB)
         symbols = {symbol for path in kernels for symbol in elf.symbols(Path(path))}
-        return plans.read(blob, symbols, imported.inputs, imported.outputs)
+        return workspaces.add_to(plans.read(blob, symbols, imported.inputs, imported.outputs))
 
     return libraries.write(plan, replace(objects, paths=kernels), facts, folder, programs, form)
 
@@ -165,13 +168,14 @@ def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list
     return module, list(used.values())
 
 
-def _build(module: Any, target: Any, form: str) -> Any:
+def _build(module: Any, target: Any, form: str, workspaces: Workspaces) -> Any:
     def make() -> Any:
         with target:
             pipeline = _lower_calls(target)
             return relax.build(module, target, relax_pipeline=pipeline, system_lib=form == "system-lib")
 
-    return compiling.build(RELEASE, make, assertions=compiling.needs_assertions(form))
+    assertions = compiling.needs_assertions(form)
+    return compiling.build(RELEASE, make, assertions=assertions, instruments=[workspaces.instrument])
 
 
 def _lower_calls(target: Any) -> Any:

@@ -17,6 +17,7 @@ from tuner.engines.relay.release import RELEASE
 from tuner.engines.runtime import compiling, faults, libraries, progress
 from tuner.engines.runtime.library.plan import Plan
 from tuner.engines.runtime.library.source import Facts
+from tuner.engines.runtime.workspaces import Workspaces
 
 GRAPH, PARAMS = "mod.json", "mod.params"
 
@@ -54,7 +55,8 @@ def compile_model(
     """
     programs = compiling.tools_for(RELEASE, target, form)
     corrections.use_threads(1)
-    compiled = _build(imported, target, schedules, form)
+    workspaces = Workspaces(RELEASE)
+    compiled = _build(imported, target, schedules, form, workspaces)
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
     graph, params = json.loads(compiled.get_graph_json()), compiled.get_params()
@@ -64,7 +66,8 @@ def compile_model(
     (folder / PARAMS).write_bytes(relay.save_param_dict(params))
 
     def plan() -> Plan:
-        return plans.read(graph, {name: array.numpy() for name, array in params.items()}, imported.outputs)
+        arrays = {name: array.numpy() for name, array in params.items()}
+        return workspaces.add_to(plans.read(graph, arrays, imported.outputs))
 
     with compiling.exported(compiled.get_lib()) as objects:
         written = compiling.write_libraries(objects, folder, form, programs)
@@ -72,7 +75,7 @@ def compile_model(
     return [*written, GRAPH, PARAMS, *library]
 
 
-def _build(imported: importing.Imported, target: Any, schedules: Schedules, form: str) -> Any:
+def _build(imported: importing.Imported, target: Any, schedules: Schedules, form: str, workspaces: Workspaces) -> Any:
     # Functions of a system library register themselves when it is loaded; they can still be looked up by name.
     runtime = relay.backend.Runtime("cpp", {"system-lib": True} if form == "system-lib" else None)
 
@@ -88,7 +91,7 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, form
             RELEASE,
             make,
             assertions=compiling.needs_assertions(form),
-            instruments=[simplifying.Folding(), _Fused()],
+            instruments=[simplifying.Folding(), _Fused(), workspaces.instrument],
             disabled=simplifying.DONE,
             **schedules.config,
         )

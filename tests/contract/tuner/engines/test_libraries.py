@@ -267,6 +267,36 @@ def test_a_library_sorts_as_tvm_does(twin: Twin, reference: EngineSession, tmp_p
     assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
 
 
+ALLOCATED = """
+import ctypes, sys
+import numpy as np
+from tunesmith.runtime import InferenceSession
+names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Info
+def allocated():
+    info = mallinfo2()
+    return info.uordblks + info.hblkhd
+memory = np.zeros(4 * 3 * 256 * 256 + 64, np.uint8)
+start = -memory.ctypes.data % 64
+image = memory[start:start - 64 or None].view(np.float32).reshape(1, 3, 256, 256)
+with InferenceSession(sys.argv[1], threads=2) as session:
+    before = allocated()
+    session.run(None, {"image": image})
+    print(allocated() - before)
+"""
+
+
+def test_kernels_get_their_workspaces_from_the_arena(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, _ = asking.prepare(reference, models.small_network(), tmp_path, image=[1, 3, 256, 256])
+    params = {**twin.place, "threads": 2, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
+    twin.session.request("compile", params, timeout=200)
+    # A padded image has 800 KB.
+    assert int(asking.inside("onnx", ALLOCATED, tmp_path / "out" / "libmodel.so")) < 50_000
+
+
 def test_what_needs_tvm_is_named(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     prepared, _ = asking.prepare(reference, models.nonzero_places(), tmp_path)
     params = {**relax_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}

@@ -101,7 +101,7 @@ def link(
     packed = source.weights(plan.constants)
     is_outside = packed.size > max_bytes_inside
     outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest()) if is_outside else None
-    text = source.model(plan, memory.lay_out(plan), packed, facts, outside)
+    text = source.model(plan, memory.lay_out(plan, facts.threads), packed, facts, outside)
     # Unlink first: this process may have mapped the old files.
     for name in (LIBRARY, WEIGHTS):
         (folder / name).unlink(missing_ok=True)

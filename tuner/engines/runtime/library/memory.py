@@ -1,4 +1,4 @@
-"""Memory plans: a place for each scratch buffer, in one arena or in an output of the caller."""
+"""Memory plans: a place for each scratch buffer and workspace, in one arena or in an output of the caller."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class Memory:
     """Scratch buffers that lie in an output: scratch index to position of the output."""
     offsets: dict[int, int]
     """Bytes from the start of the arena, of all other scratch buffers."""
+    workspaces: dict[int, int]
+    """Likewise, of the workspaces of calls, by the position of the call. That of the first thread comes first."""
     arena_bytes: int
     copies: tuple[tuple[int, int], ...]
     """Outputs that are copied after the last call: positions of the tensor and of the output."""
@@ -25,23 +27,27 @@ class Memory:
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
     index: int
+    """Scratch index, or position of the call whose workspace it is."""
     bytes: int
     first: int
     """Position of the first call that uses it."""
     last: int
+    is_workspace: bool = False
 
     def overlaps(self, other: Buffer) -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
-def lay_out(plan: Plan) -> Memory:
-    """Plan the memory of a run. Raises NotStandalone for tensors of unknown size."""
+def lay_out(plan: Plan, threads: int) -> Memory:
+    """Plan the memory of runs with so many threads. Raises NotStandalone for tensors of unknown size."""
     in_output, copies = _outputs(plan)
-    placed = _place(each for each in _buffers(plan) if each.index not in in_output)
+    scratch = [each for each in _buffers(plan) if each.index not in in_output]
+    placed = _place([*scratch, *_workspaces(plan, threads)])
     end = max((offset + each.bytes for each, offset in placed), default=0)
     return Memory(
         in_output=in_output,
-        offsets={each.index: offset for each, offset in placed},
+        offsets={each.index: offset for each, offset in placed if not each.is_workspace},
+        workspaces={each.index: offset for each, offset in placed if each.is_workspace},
         arena_bytes=aligned(end),
         copies=copies,
     )
@@ -88,10 +94,19 @@ def _buffers(plan: Plan) -> list[Buffer]:
     return [Buffer(index=index, bytes=sizes[index], first=calls[0], last=calls[-1]) for index, calls in uses.items()]
 
 
+def _workspaces(plan: Plan, threads: int) -> list[Buffer]:
+    sizes = [each.workspace.first + (threads - 1) * each.workspace.other for each in plan.calls]
+    return [
+        Buffer(index=call, bytes=size, first=call, last=call, is_workspace=True)
+        for call, size in enumerate(sizes)
+        if size
+    ]
+
+
 def _place(buffers: Iterable[Buffer]) -> list[tuple[Buffer, int]]:
     """Give each buffer the lowest gap among those that live at the same time, the largest buffers first."""
     placed: list[tuple[Buffer, int]] = []
-    for buffer in sorted(buffers, key=lambda each: (-each.bytes, each.first, each.index)):
+    for buffer in sorted(buffers, key=lambda each: (-each.bytes, each.first, each.is_workspace, each.index)):
         offset = 0
         neighbours = ((start, each.bytes) for each, start in placed if each.overlaps(buffer))
         for start, size in sorted(neighbours):

@@ -69,6 +69,16 @@ class Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Bytes of temporary memory that a kernel asks TVM's runtime for while it runs."""
+
+    first: int = 0
+    """Of the thread that calls it, with its part of a parallel loop."""
+    other: int = 0
+    """Of each further thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Call:
     symbol: str
     """Symbol of the kernel in the object files."""
@@ -76,6 +86,7 @@ class Call:
     """Name of the kernel in profiles."""
     arguments: tuple[int, ...]
     """Positions in ``Plan.tensors``."""
+    workspace: Workspace = Workspace()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,8 +79,9 @@ def model(plan: Plan, planned: Memory, packed: Weights, facts: Facts, outside: W
     outputs = [_described(plan, *each, shapes) for each in zip(plan.output_names, plan.outputs, strict=True)]
     arguments = [number for call in plan.calls for number in call.arguments]
     calls, first = [], 0
-    for call in plan.calls:
-        calls.append(_row(_identifier(call.symbol), first, len(call.arguments)))
+    for number, call in enumerate(plan.calls):
+        sizes = (f"{planned.workspaces.get(number, 0)}u", f"{call.workspace.first}u", f"{call.workspace.other}u")
+        calls.append(_row(_identifier(call.symbol), first, len(call.arguments), *sizes))
         first += len(call.arguments)
     longest = max((len(call.arguments) for call in plan.calls), default=0)
     entry = _row(

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tuner.engines.runtime.library import memory, source
-from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, dtype
+from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, Workspace, dtype
 
 FACTS = source.Facts(model="", toolchain="t", target="x", threads=1, features=("avx2",))
 
@@ -39,7 +39,7 @@ def chain(*sizes: int) -> Plan:
 
 
 def test_memory_is_used_again_once_nobody_reads_it() -> None:
-    found = memory.lay_out(chain(1000, 1000, 1000, 1000, 8))
+    found = memory.lay_out(chain(1000, 1000, 1000, 1000, 8), 1)
     # Two live at a time; the last is the caller's.
     assert found.arena_bytes == 2 * 4032
     assert found.in_output == {4: 0}
@@ -48,7 +48,7 @@ def test_memory_is_used_again_once_nobody_reads_it() -> None:
 
 def test_a_small_buffer_fits_into_a_gap() -> None:
     # Buffer 0 (large) ends before buffer 2 starts, beside which 1 and 3 live.
-    found = memory.lay_out(chain(100_000, 16, 90_000, 16, 8))
+    found = memory.lay_out(chain(100_000, 16, 90_000, 16, 8), 1)
     assert found.arena_bytes == 400_000 + 64
 
 
@@ -61,7 +61,12 @@ def test_buffers_that_live_at_the_same_time_never_overlap(seed: int) -> None:
     tensors += [tensor(Kind.SCRATCH, rng.randrange(count), 1) for _ in range(3)]
     calls = [tuple(rng.sample(range(len(tensors)), rng.randint(1, 4) % len(tensors) or 1)) for _ in range(count)]
     made = plan(tensors, calls, [rng.randrange(len(tensors)) for _ in range(rng.randint(1, 3))])
-    found = memory.lay_out(made)
+    spaces = [Workspace(first=rng.choice([0, 64, 6400]), other=rng.choice([0, 64])) for _ in calls]
+    made = dataclasses.replace(
+        made,
+        calls=[dataclasses.replace(call, workspace=space) for call, space in zip(made.calls, spaces, strict=True)],
+    )
+    found = memory.lay_out(made, 3)
     lives: dict[int, tuple[int, int]] = {}
     touched = [*enumerate(calls), (len(calls), tuple(made.outputs))]
     for when, numbers in touched:
@@ -69,6 +74,10 @@ def test_buffers_that_live_at_the_same_time_never_overlap(seed: int) -> None:
             first, _ = lives.get(tensors[number].index, (when, when))
             lives[tensors[number].index] = (first, when)
     placed = [(found.offsets[index], 4 * tensors[index].shape[0], *lives[index]) for index in found.offsets]
+    placed += [
+        (start, spaces[call].first + 2 * spaces[call].other, call, call) for call, start in found.workspaces.items()
+    ]
+    assert set(found.workspaces) == {call for call, space in enumerate(spaces) if space != Workspace()}
     for place, (start, size, first, last) in enumerate(placed):
         assert start % memory.ALIGNMENT == 0
         assert start + size <= found.arena_bytes
@@ -87,7 +96,7 @@ def test_what_kernels_cannot_write_in_place_is_copied() -> None:
         tensor(Kind.SCRATCH, 1, 4),
         tensor(Kind.SCRATCH, 1, 1),
     ]
-    found = memory.lay_out(plan(tensors, [(0, 1), (2, 3)], [0, 2, 1, 4]))
+    found = memory.lay_out(plan(tensors, [(0, 1), (2, 3)], [0, 2, 1, 4]), 1)
     assert found.in_output == {0: 1}
     # The input; the same buffer again; a part of a larger buffer.
     assert found.copies == ((0, 0), (1, 2), (4, 3))
@@ -104,7 +113,7 @@ def test_equal_weights_are_stored_once_and_aligned() -> None:
 def test_tables_hold_what_the_driver_needs() -> None:
     made = chain(4, 4)
     odd = dataclasses.replace(made, input_names=['a "name"\\?\n'], output_names=["ünlü"])
-    text = source.model(odd, memory.lay_out(odd), source.weights([]), FACTS)
+    text = source.model(odd, memory.lay_out(odd, 1), source.weights([]), FACTS)
     assert 'static const tunesmith_tensor inputs[] = {\n    {"a \\042name\\042\\134\\077\\012", "float32", ' in text
     assert '"\\303\\274nl\\303\\274"' in text
     assert "extern void k0(void);\nextern void k1(void);" in text
@@ -129,8 +138,8 @@ def test_types_are_those_of_dlpack(convention: Convention, name: str, code: int,
 
 def test_what_has_no_place_in_c_is_refused() -> None:
     with pytest.raises(NotStandalone, match="tensors of type float8_e4m3fn"):
-        memory.lay_out(plan([tensor(Kind.SCRATCH, 0, 4, dtype="float8_e4m3fn")], [(0,)], [0]))
+        memory.lay_out(plan([tensor(Kind.SCRATCH, 0, 4, dtype="float8_e4m3fn")], [(0,)], [0]), 1)
     made = chain(4)
     wrong = dataclasses.replace(made, calls=[Call(symbol="a-b", name="", arguments=(0, 1))])
     with pytest.raises(NotStandalone, match="symbol 'a-b'"):
-        source.model(wrong, memory.lay_out(wrong), source.weights([]), FACTS)
+        source.model(wrong, memory.lay_out(wrong, 1), source.weights([]), FACTS)

@@ -18,6 +18,9 @@ typedef struct plan_tensor {
 typedef struct plan_call {
   void (*kernel)(void);  /* its true type follows from plan.convention */
   uint32_t first, count; /* its part of plan_entry.arguments */
+  /* Its temporary memory: offset in the arena, and bytes of the first thread and of each other one. The arena has room
+   * for plan.description.threads of them. */
+  uint64_t workspace, first_bytes, other_bytes;
 } plan_call;
 
 /* An output that is not written in place, because it is an input, a constant or another output. */

@@ -32,7 +32,8 @@ typedef struct worker {
   pool *pool;
   int number;
   pthread_t thread;
-  block blocks[KEPT_BLOCKS]; /* of temporary memory, kept for the next kernels */
+  uint64_t borrowed;         /* bytes of its part of pool.planned */
+  block blocks[KEPT_BLOCKS]; /* of temporary memory beyond that, kept for the next kernels */
 } worker;
 
 struct pool {
@@ -41,6 +42,7 @@ struct pool {
   task_body body;
   void *closure;
   int tasks;
+  workspace planned; /* likewise */
   /* Words that threads wait for lie in cache lines of their own. */
   _Alignas(ALIGNMENT) atomic_int round;
   atomic_int sleepers;
@@ -123,6 +125,14 @@ static void stop(pool *pool, int started) {
   for (int i = 1; i < started; ++i) pthread_join(pool->workers[i].thread, NULL);
 }
 
+/* Kernels that fail keep what they borrowed. */
+static void take_back(pool *pool) {
+  for (int i = 0; i < pool->threads; ++i) {
+    pool->workers[i].borrowed = 0;
+    for (int j = 0; j < KEPT_BLOCKS; ++j) pool->workers[i].blocks[j].used = 0;
+  }
+}
+
 int pool_restart(pool *pool) {
   atomic_store(&pool->round, 0);
   atomic_store(&pool->sleepers, 0);
@@ -130,8 +140,7 @@ int pool_restart(pool *pool) {
   atomic_store(&pool->pending, 0);
   atomic_store(&pool->caller_sleeps, 0);
   atomic_store(&pool->arrived, 0);
-  for (int i = 0; i < pool->threads; ++i)
-    for (int j = 0; j < KEPT_BLOCKS; ++j) pool->workers[i].blocks[j].used = 0;
+  take_back(pool);
   /* Signals are for the program's threads. */
   sigset_t all, before;
   sigfillset(&all);
@@ -179,11 +188,31 @@ void pool_enter(pool *pool) {
   pool->error[0] = '\0';
 }
 
-void pool_leave(void) { self = NULL; }
+void pool_leave(int has_failed) {
+  if (has_failed) take_back(self->pool);
+  self = NULL;
+}
+
+void pool_use(pool *pool, workspace planned) { pool->planned = planned; }
 
 const char *pool_error(void) { return self->pool->error; }
 
+/* The calling thread's part of the planned memory. */
+static unsigned char *planned(uint64_t *bytes) {
+  const workspace *all = &self->pool->planned;
+  const int number = self->number;
+  *bytes = !number ? all->first_bytes : number < all->threads ? all->other_bytes : 0;
+  return number ? all->memory + all->first_bytes + (uint64_t)(number - 1) * *bytes : all->memory;
+}
+
 void *pool_borrow(uint64_t bytes) {
+  uint64_t room;
+  unsigned char *memory = planned(&room);
+  if (bytes <= room - self->borrowed) {
+    memory += self->borrowed;
+    self->borrowed += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return memory;
+  }
   block *best = NULL, *spare = NULL;
   for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each) {
     if (each->used) continue;
@@ -203,6 +232,13 @@ void *pool_borrow(uint64_t bytes) {
 }
 
 void pool_return(void *memory) {
+  uint64_t room;
+  const uintptr_t offset = (uintptr_t)memory - (uintptr_t)planned(&room);
+  if (offset < room) {
+    /* Kernels return all that a scope borrowed at its end, in any order. */
+    if (offset < self->borrowed) self->borrowed = offset;
+    return;
+  }
   for (block *each = self->blocks; each < self->blocks + KEPT_BLOCKS; ++each)
     if (each->memory == memory) each->used = 0;
 }

@@ -27,12 +27,22 @@ void pool_destroy(pool *pool, int has_threads);
 /* In the child of a fork, which has none of the threads: start them again. Returns 0, or -1 if the system refuses. */
 int pool_restart(pool *pool);
 
-/* Make the calling thread the pool's first one until pool_leave. */
+/* Make the calling thread the pool's first one until pool_leave, which takes back what kernels that failed kept. */
 void pool_enter(pool *pool);
-void pool_leave(void);
+void pool_leave(int has_failed);
 
 /* Report an error of a kernel that the calling thread runs; the first of a run is kept. */
 void pool_report(const char *text);
+
+/* Temporary memory of kernels that was planned: of the first thread, then of the others, in multiples of 64 bytes. */
+typedef struct workspace {
+  unsigned char *memory;
+  uint64_t first_bytes, other_bytes;
+  int threads;
+} workspace;
+
+/* Set what pool_borrow hands out from now on. Threads that need more, or are more, get memory of their own. */
+void pool_use(pool *pool, workspace planned);
 
 /* The text of the error that a kernel of the calling thread's pool reported, or "". */
 const char *pool_error(void);

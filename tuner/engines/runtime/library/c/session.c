@@ -241,6 +241,9 @@ static void deliver(tunesmith_session *session, const tunesmith_output *outputs)
 }
 
 static int call(tunesmith_session *session, const plan_call *call) {
+  const workspace planned = {session->arena + call->workspace, call->first_bytes, call->other_bytes,
+                             tunesmith_plan.description.threads};
+  pool_use(session->pool, planned);
   if (tunesmith_plan.convention == CONVENTION_FFI) {
     ffi_any result = {0};
     return ((ffi_kernel)call->kernel)(NULL, session->anys + call->first, (int32_t)call->count, &result);
@@ -280,7 +283,7 @@ static int run_locked(tunesmith_session *session, const tunesmith_input *inputs,
   if (!bind(session, inputs, outputs)) return fail(TUNESMITH_OUT_OF_RESOURCES, "no memory for unaligned buffers");
   pool_enter(session->pool);
   int status = call_all(session, nanoseconds);
-  pool_leave();
+  pool_leave(status != TUNESMITH_OK);
   if (!status) deliver(session, outputs);
   return status;
 }

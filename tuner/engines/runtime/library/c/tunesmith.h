@@ -52,7 +52,7 @@ typedef struct tunesmith_entry {
   int32_t input_count, output_count;
   const char *const *kernels; /* in the order of their execution */
   int32_t kernel_count;
-  uint64_t arena_bytes; /* memory for intermediate tensors of a session */
+  uint64_t arena_bytes; /* memory of a session that has as many threads as it was tuned for */
 } tunesmith_entry;
 
 typedef struct tunesmith_description {

@@ -1,5 +1,6 @@
 /* program LIBRARY CASE: check a library that test_linking.py made of kernels.c, without Python. */
 #define _GNU_SOURCE
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #include "tunesmith.h"
 
-enum { COUNT = 1024, RUNS = 300 };
+enum { COUNT = 1024, RUNS = 300, MEGABYTE = 1 << 20 };
 
 #define CHECK(condition)                                                                        \
   do {                                                                                          \
@@ -116,6 +117,7 @@ static void check_errors(void) {
   CHECK(!strcmp(model->error(), "output scaled has 4096 bytes; 8 were given"));
   CHECK(run(session, &all, 0, -1) == TUNESMITH_KERNEL_FAILED);
   CHECK(!strcmp(model->error(), "kernel check failed: ValueError: the kernel broke"));
+  for (int i = 0; i < 20; ++i) CHECK(run(session, &all, 0, -1) == TUNESMITH_KERNEL_FAILED);
   CHECK(run(session, &all, 0, 1) == TUNESMITH_OK);
   tunesmith_options options = {3, 0, 0, 0};
   CHECK(model->create(&options, &other) == TUNESMITH_INVALID_ARGUMENT && !other);
@@ -123,6 +125,24 @@ static void check_errors(void) {
   options = (tunesmith_options){0, 5000, 0, 0};
   CHECK(model->create(&options, &other) == TUNESMITH_INVALID_ARGUMENT);
   model->close(session);
+}
+
+static size_t allocated(void) {
+  struct mallinfo2 all = mallinfo2();
+  return all.uordblks + all.hblkhd;
+}
+
+/* Kernels get their workspaces from the arena. */
+static void check_memory(void) {
+  static buffers all;
+  CHECK(model->description->entries[0].arena_bytes == 3 * MEGABYTE);
+  for (int32_t threads = 1; threads <= 2; ++threads) {
+    tunesmith_session *session = session_of(threads);
+    size_t before = allocated();
+    CHECK(run(session, &all, 0, 1) == 0);
+    CHECK(allocated() - before < MEGABYTE);
+    model->close(session);
+  }
 }
 
 static void *run_often(void *session) {
@@ -170,7 +190,8 @@ int main(int count, char **arguments) {
     const char *name;
     void (*check)(void);
   } cases[] = {{"runs", check_runs},     {"description", check_description}, {"profile", check_profile},
-               {"errors", check_errors}, {"threads", check_threads},         {"fork", check_fork}};
+               {"errors", check_errors}, {"threads", check_threads},         {"fork", check_fork},
+               {"memory", check_memory}};
   const char *error = "";
   if (count != 3) return 2;
   model = tunesmith_open(arguments[1], &error);

@@ -33,7 +33,7 @@ def test_clang_has_no_warnings(programs: Path, tmp_path: Path, more: str) -> Non
     packed = source.weights(made.constants)
     facts = source.Facts(model="", toolchain="t", target="x", threads=1, features=("avx2",))
     outside = source.WeightsFile(name=linking.WEIGHTS, digest=packed.digest())
-    (tmp_path / "model.c").write_text(source.model(made, memory.lay_out(made), packed, facts, outside))
+    (tmp_path / "model.c").write_text(source.model(made, memory.lay_out(made, 1), packed, facts, outside))
     files = [*sorted(linking.DRIVER.glob("*.c")), operators.SOURCE, tmp_path / "model.c"]
     checks = ("--quiet", "--allow-no-checks", "--checks=-*,clang-diagnostic-*", "--warnings-as-errors=*")
     command = [programs / "clang-tidy", *checks, *files, "--", *OPTIONS, more, "-I", linking.DRIVER]

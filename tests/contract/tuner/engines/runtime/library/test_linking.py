@@ -19,12 +19,12 @@ import pytest
 
 from tests.support.tuner.engines import asking
 from tuner.engines.runtime.library import linking, memory, source
-from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor
+from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, Workspace
 from tunesmith import verifying
 
 HERE = Path(__file__).parent
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
-CASES = ("runs", "description", "profile", "errors", "threads", "fork")
+CASES = ("runs", "description", "profile", "errors", "threads", "fork", "memory")
 SANITIZERS = {
     "none": (),
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -53,7 +53,7 @@ def plan(convention: Convention) -> Plan:
         calls=[
             Call(symbol="check", name="check", arguments=(0, 2)),
             Call(symbol="scale", name="scale", arguments=(2, 1, 3)),
-            Call(symbol="total", name="total", arguments=(4, 5)),
+            Call(symbol="total", name="total", arguments=(4, 5), workspace=Workspace(first=2 << 20, other=1 << 20)),
         ],
         inputs=[0],
         outputs=[3, 5, 0, 4],
@@ -124,7 +124,7 @@ def test_the_tables_of_a_plan_compile_without_warnings(convention: Convention, t
     made = plan(convention)
     packed = source.weights(made.constants)
     facts = source.Facts(model="abc", toolchain="t", target="x", threads=2, features=("avx2",))
-    (tmp_path / "model.c").write_text(source.model(made, memory.lay_out(made), packed, facts))
+    (tmp_path / "model.c").write_text(source.model(made, memory.lay_out(made, 2), packed, facts))
     gcc(*WARNINGS, "-fsyntax-only", "-I", linking.DRIVER, tmp_path / "model.c")
 
 

@@ -170,7 +170,7 @@ _FILES = {
     "tunesmith.pc": "for pkg-config: `PKG_CONFIG_PATH=. pkg-config --cflags --libs tunesmith`",
     "libmodel.weights": "the weights of `libmodel.so`: keep it beside that, which maps it and checks its digest",
     "libmodel.a": "the model as a static library; its one symbol is of this model alone, so programs may link several",
-    "libmodel.h": "declares that symbol, in place of `tunesmith_get_api`",
+    "libmodel.h": "declares that symbol, in place of `tunesmith_get_api`, and says where weights belong",
     "model.onnx": "one node, which computes the whole model",
     "libtunesmith_ort.so": "runs that node in ONNX Runtime 1.17 or later, with the `libmodel.so` beside it",
     "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",

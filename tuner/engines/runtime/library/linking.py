@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.engines.runtime.library import elf, memory, source
@@ -30,8 +30,8 @@ tunesmith_weights:
     .section .note.GNU-stack, "", %progbits
 """
 _ARCHIVE_HEADER = """\
-/* The model in the libmodel.a beside this file. Link it with -lm -lpthread. A libmodel.weights belongs into the
- * program's folder. */
+/* The model in the libmodel.a beside this file. Link it with -lm -lpthread. If there is a libmodel.weights, too, copy
+ * it to the program's folder as {weights}. */
 #ifndef {guard}
 #define {guard}
 
@@ -101,7 +101,8 @@ def link(
     packed = source.weights(plan.constants)
     is_outside = packed.size > max_bytes_inside
     outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest()) if is_outside else None
-    text = source.model(plan, memory.lay_out(plan, facts.threads), packed, facts, outside)
+    planned = memory.lay_out(plan, facts.threads)
+    text = source.model(plan, planned, packed, facts, outside)
     # Unlink first: this process may have mapped the old files.
     for name in (LIBRARY, WEIGHTS):
         (folder / name).unlink(missing_ok=True)
@@ -120,10 +121,15 @@ def link(
         written = [LIBRARY, HEADER, *([WEIGHTS] if is_outside else [])]
         if binutils is None:
             return written
-        function = f"tunesmith_get_api_{facts.model[:16] or 'model'}"
+        model = facts.model[:16] or "model"
+        function, weights = f"tunesmith_get_api_{model}", f"libmodel-{model}.weights"
+        if outside:
+            # Of several models in one program, each needs a file of its own.
+            (work / "model.c").write_text(source.model(plan, planned, packed, facts, replace(outside, name=weights)))
         _archive(compiler, binutils, sources, function, work, is_outside=is_outside)
         shutil.copyfile(work / ARCHIVE, folder / ARCHIVE)
-    (folder / ARCHIVE_HEADER).write_text(_ARCHIVE_HEADER.format(function=function, guard=f"{function.upper()}_H"))
+    header = _ARCHIVE_HEADER.format(function=function, guard=f"{function.upper()}_H", weights=weights)
+    (folder / ARCHIVE_HEADER).write_text(header)
     return [*written, ARCHIVE, ARCHIVE_HEADER]
 
 

@@ -104,7 +104,7 @@ typedef struct tunesmith_api {
 } tunesmith_api;
 
 /* Return the interface of a version, usually TUNESMITH_API_VERSION; NULL, and a text in *error (unless error is NULL),
- * if the library has other versions only, or if the weights of a large model are not in libmodel.weights beside it. */
+ * if the library has other versions only, or if the weights of a large model are not in the file beside it. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif

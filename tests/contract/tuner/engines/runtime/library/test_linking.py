@@ -320,29 +320,37 @@ int main(void) { return run(tunesmith_get_api_a1(1, NULL)) || run(tunesmith_get_
 """
 
 
+def archived(folder: Path, model: str, convention: Convention, max_bytes_inside: int = 1_000_000) -> list[str]:
+    """Write the static library of a model, of which b2 has twice the weights; return the names of its files."""
+    folder.mkdir()
+    made = plan(convention)
+    if model == "b2":
+        # Twice the weights.
+        made = dataclasses.replace(
+            made, constants=[array.array("f", [2 * (place % 4) for place in range(1024)]).tobytes()]
+        )
+    compiled = kernels(folder, convention)
+    facts = source.Facts(model=model, toolchain="t", target="x", threads=2, features=())
+    binutils = linking.Binutils(ar="ar", objcopy="objcopy")
+    written = linking.link(made, [compiled], facts, folder, "gcc", binutils, max_bytes_inside=max_bytes_inside)
+    assert {"libmodel.so", "tunesmith.h", "libmodel.a", "libmodel.h"} <= set(written)
+    return written
+
+
 @pytest.mark.parametrize("max_bytes_inside", [1_000_000, 1000])
 def test_a_static_program_has_two_models(tmp_path: Path, max_bytes_inside: int) -> None:
-    binutils = linking.Binutils(ar="ar", objcopy="objcopy")
     for name, convention in (("a1", Convention.PACKED), ("b2", Convention.FFI)):
-        folder = tmp_path / name[0]
-        folder.mkdir()
-        compiled = kernels(folder, convention)
-        facts = source.Facts(model=name, toolchain="t", target="x", threads=2, features=())
-        written = linking.link(
-            plan(convention), [compiled], facts, folder, "gcc", binutils, max_bytes_inside=max_bytes_inside
-        )
-        assert {"libmodel.so", "tunesmith.h", "libmodel.a", "libmodel.h"} <= set(written)
+        written = archived(tmp_path / name[0], name, convention, max_bytes_inside)
         if "libmodel.weights" in written:
-            # Both models have the same.
-            shutil.copyfile(folder / "libmodel.weights", tmp_path / "libmodel.weights")
+            shutil.copyfile(tmp_path / name[0] / "libmodel.weights", tmp_path / f"libmodel-{name}.weights")
     (tmp_path / "main.c").write_text(TWO_MODELS)
     archives = [tmp_path / "a" / "libmodel.a", tmp_path / "b" / "libmodel.a"]
     gcc(*WARNINGS, "-static", tmp_path / "main.c", *archives, "-lm", "-lpthread", "-o", tmp_path / "main")
     # Found on the PATH: the program has no folder in its name.
     environment = {"PATH": str(tmp_path)}
     done = subprocess.run(["main"], env=environment, capture_output=True, text=True, timeout=60, check=False)
-    # The weights are 0, 1, 2, 3, 0, ...
-    assert (done.returncode, done.stdout) == (0, "a1 0 1536\nb2 0 1536\n")
+    # The weights are 0, 1, 2, 3, 0, ..., and twice that.
+    assert (done.returncode, done.stdout) == (0, "a1 0 1536\nb2 0 3072\n")
 
 
 def test_a_library_for_another_machine_runs_there(tmp_path: Path) -> None:

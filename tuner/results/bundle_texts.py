@@ -165,8 +165,8 @@ _FILES = {
     "libmodel.so": "the model as a library that needs libc alone",
     "tunesmith.h": "the C interface of such libraries, with an example",
     "tunesmith.hpp": "the same for C++",
-    "tunesmith-config.cmake": "for CMake: `find_package(tunesmith CONFIG)`, targets `tunesmith::model` and "
-    "`tunesmith::headers`",
+    "tunesmith-config.cmake": "for CMake: `find_package(tunesmith CONFIG)`, targets `tunesmith::model`, "
+    "`tunesmith::headers` and, for `libmodel.a`, `tunesmith::static`",
     "tunesmith.pc": "for pkg-config: `PKG_CONFIG_PATH=. pkg-config --cflags --libs tunesmith`",
     "libmodel.weights": "the weights of `libmodel.so`: keep it beside that, which maps it and checks its digest",
     "libmodel.a": "the model as a static library; its one symbol is of this model alone, so programs may link several",

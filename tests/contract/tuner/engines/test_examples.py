@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from domain.models import TensorSpec
+from tests.contract.tuner.engines.runtime.library import test_linking
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
+from tuner.engines.runtime.library.plan import Convention
 from tuner.host import catalogue, environments
 from tuner.host.catalogue import EngineSpec
 from tuner.results import bundle, manifest
@@ -114,6 +117,37 @@ def test_cmake_finds_a_bundle(
         [tmp_path / "classify", unpacked / "libmodel.so", "/dev/null"], capture_output=True, text=True, check=False
     )
     assert (refused.returncode, refused.stderr) == (1, "/dev/null is not a binary PPM picture\n")
+
+
+STATIC = """
+#include <stdio.h>
+#include "libmodel.h"
+
+int main(void) {
+  const tunesmith_api *model = tunesmith_get_api_a1(TUNESMITH_API_VERSION, NULL);
+  return !model || puts(model->description->model) < 0;
+}
+"""
+STATIC_PROJECT = """
+cmake_minimum_required(VERSION 3.20)
+project(program C)
+find_package(tunesmith CONFIG REQUIRED)
+add_executable(program main.c)
+target_link_libraries(program PRIVATE tunesmith::static)
+target_link_options(program PRIVATE -static)
+"""
+
+
+def test_cmake_finds_a_static_library(tools: dict[str, str], tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    test_linking.archived(model, "a1", Convention.PACKED)
+    shutil.copy(catalogue.ROOT / "tuner" / "results" / "interface" / "tunesmith-config.cmake", model)
+    (tmp_path / "main.c").write_text(STATIC)
+    (tmp_path / "CMakeLists.txt").write_text(STATIC_PROJECT)
+    built = tmp_path / "built"
+    done("cmake", "-G", "Ninja", "-S", tmp_path, "-B", built, f"-DCMAKE_PREFIX_PATH={model}", env=tools)
+    done("cmake", "--build", built, env=tools)
+    assert done(built / "program") == "a1\n"
 
 
 def test_pkg_config_finds_a_bundle(unpacked: Path, scores: Scores, tools: dict[str, str], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ BENCHMARKS = {
     "trials": "trials per second and best latencies: stock TVM and the engines, on the same tasks",
     "latency": "tuned models beside untuned ones, ONNX Runtime and OpenVINO, in turns",
     "runtime": "the library of a model in C, in Python and in ONNX Runtime, beside TVM's executors and ONNX Runtime",
+    "equality": "whether libraries of models compute, bit for bit, what TVM's executors do",
     "layers": "where the time goes: a compiled model's operators beside ONNX Runtime's",
     "scale": "tuning one job with 1, 2, 4 and 8 workers whose measuring takes a fixed, simulated time",
     "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",

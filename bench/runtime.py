@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,8 @@ _LEAST_SLICES = 5
 _OVERHEAD_RUNS = 300
 _SESSIONS = 4
 _CROWDED = ("c", "python", "onnxruntime", "tvm")
+_PROGRAMS = ("python", "operator", "onnxruntime", "tvm")
+"""Ways that are Python programs."""
 _PACED_RUNS, _PACED_RATE = 40, 10
 _MILLI, _MICRO = 1e3, 1e6
 Facts = dict[str, Any]
@@ -145,9 +147,10 @@ def measure(
     facts: Facts = {}
     for count in threads:
         note(f"{bundle.parent.name}: {engine}, {count} threads")
-        with _arms(engine, bundle, inputs, harness, home, count) as arms:
+        with arms_of(engine, bundle, inputs, harness, home, count) as arms:
             by_threads[str(count)] = _timed(arms, seconds)
-            facts |= _equal(arms, bundle)
+            equal = equal_to_tvm(arms, bundle)
+            facts |= {"equal_to_tvm": all(equal.values()), "equal_by_way": equal}
             if count == min(threads):
                 facts |= _sizes(arms, bundle)
                 facts["four_sessions_ms"] = {name: _crowd(arms[name], seconds) for name in _CROWDED}
@@ -160,12 +163,20 @@ def measure(
 
 
 @contextmanager
-def _arms(engine: str, bundle: Path, inputs: Path, harness: Path, home: Path, threads: int) -> Any:
-    """Start all ways; Python's writes the inputs for C."""
-    kinds = {"python": "python", "operator": "operator", "onnxruntime": "onnxruntime", "tvm": engine}
+def arms_of(
+    engine: str,
+    bundle: Path,
+    inputs: Path,
+    harness: Path,
+    home: Path,
+    threads: int,
+    programs: Sequence[str] = _PROGRAMS,
+) -> Iterator[dict[str, Arm]]:
+    """Start C and ``programs``, of which Python writes the inputs for C. Raises RuntimeError if a process fails."""
     with ExitStack() as stack:
         arms: dict[str, Arm] = {}
-        for name, kind in kinds.items():
+        for name in programs:
+            kind = engine if name == "tvm" else name
             spec = catalogue.get(kind if kind in _ENGINES else "onnx")
             program = [environments.interpreter(spec, home), _HERE / "runtime_arm.py", kind, bundle, inputs]
             arms[name] = Arm.start(name, [*program, bundle / f"{name}.bin", str(threads)], threads)
@@ -204,18 +215,24 @@ def _timed(arms: dict[str, Arm], seconds: float) -> Facts:
     }
 
 
-def _equal(arms: dict[str, Arm], bundle: Path) -> Facts:
+def equal_to_tvm(arms: dict[str, Arm], bundle: Path) -> dict[str, bool]:
+    """Return whether each way that runs the library wrote what TVM's executor wrote."""
     for arm in arms.values():
         # What it answers follows its outputs.
         arm.ask("memory")
     tvm = (bundle / "tvm.bin").read_bytes()
-    equal = {name: (bundle / f"{name}.bin").read_bytes() == tvm for name in ("c", "python", "operator")}
-    return {"equal_to_tvm": all(equal.values()), "equal_by_way": equal}
+    libraries = ("c", "python", "operator")
+    return {name: (bundle / f"{name}.bin").read_bytes() == tvm for name in libraries if name in arms}
+
+
+def memory_beyond(arm: Arm) -> int:
+    """Return the resident memory of the C program beyond weights, arena, and its inputs and outputs, in bytes."""
+    found = arm.ask("memory")
+    return int(found["rss_bytes"] - sum(found[name] for name in ("weight_bytes", "arena_bytes", "buffer_bytes")))
 
 
 def _sizes(arms: dict[str, Arm], bundle: Path) -> Facts:
     memory = {name: arm.ask("memory") for name, arm in arms.items()}
-    needed = memory["c"]["weight_bytes"] + memory["c"]["arena_bytes"]
     library = (bundle / linking.LIBRARY).stat().st_size
     return {
         "library_bytes": library,
@@ -223,7 +240,7 @@ def _sizes(arms: dict[str, Arm], bundle: Path) -> Facts:
         "weight_bytes": memory["c"]["weight_bytes"],
         "arena_bytes": memory["c"]["arena_bytes"],
         "rss_bytes": {name: found["rss_bytes"] for name, found in memory.items()},
-        "c_beyond_weights_and_arena_bytes": memory["c"]["rss_bytes"] - needed,
+        "c_beyond_weights_and_arena_bytes": memory_beyond(arms["c"]),
         "tvm_files_bytes": sum(path.stat().st_size for path in bundle.glob("mod.*")),
     }
 

@@ -149,11 +149,15 @@ static void answer_crowd(int sessions, double seconds) {
 static void answer_memory(void) {
   char line[256];
   long kilobytes = 0;
+  uint64_t buffers = 0;
+  for (int i = 0; i < entry->input_count; ++i) buffers += entry->inputs[i].bytes;
+  for (int i = 0; i < entry->output_count; ++i) buffers += entry->outputs[i].bytes;
   FILE *file = fopen("/proc/self/status", "r");
   while (file && fgets(line, sizeof line, file)) sscanf(line, "VmRSS: %ld", &kilobytes);
   if (file) fclose(file);
-  printf("{\"rss_bytes\": %ld, \"weight_bytes\": %llu, \"arena_bytes\": %llu}\n", kilobytes * 1024,
-         (unsigned long long)model->description->weight_bytes, (unsigned long long)entry->arena_bytes);
+  printf("{\"rss_bytes\": %ld, \"weight_bytes\": %llu, \"arena_bytes\": %llu, \"buffer_bytes\": %llu}\n",
+         kilobytes * 1024, (unsigned long long)model->description->weight_bytes, (unsigned long long)entry->arena_bytes,
+         (unsigned long long)buffers);
 }
 
 static void write_outputs(const client *one, const char *path) {

@@ -44,3 +44,12 @@ def test_an_upload_of_it_is_an_invalid_model(name: str, tmp_path: Path) -> None:
     spec = catalogue.get("onnx")
     with pytest.raises(errors.InvalidModel):
         Inspector(spec=spec, python=environments.interpreter(spec, home()), home=home()).inspect(path)
+
+
+def test_an_upload_with_unknown_operators_names_them(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(models.foreign_operators())
+    spec = catalogue.get("onnx")
+    with pytest.raises(errors.UnsupportedOperators, match="Twist") as caught:
+        Inspector(spec=spec, python=environments.interpreter(spec, home()), home=home()).inspect(path)
+    assert "custom-operators.md" in str(caught.value.hint)

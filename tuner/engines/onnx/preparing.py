@@ -11,14 +11,14 @@ import onnx
 
 from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
 from tuner.engines.onnx.rewriting import applying
-from tuner.engines.onnx.rewriting.plain import loops, quantized, recurrent
+from tuner.engines.onnx.rewriting.plain import fused, loops, quantized, recurrent
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import environment
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
-_REPLACED = loops.OPERATORS | quantized.OPERATORS | recurrent.OPERATORS
+_REPLACED = fused.OPERATORS | loops.OPERATORS | quantized.OPERATORS | recurrent.OPERATORS
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:

@@ -16,6 +16,8 @@ OLDEST_OPSET = 11
 """First operator set with ``Round``."""
 _SIZES_AS_INPUTS = 13
 """First operator set whose ``Split`` has its sizes as an input, and ``Unsqueeze`` its axes."""
+_AXES_AS_INPUTS = 18
+"""First operator set whose reductions have their axes as an input."""
 
 Replacement = Callable[[onnx.NodeProto], bool]
 
@@ -94,6 +96,12 @@ class Emitter:
         if self._opset < _SIZES_AS_INPUTS:
             return self.emit("Unsqueeze", [name], axes=[axis])
         return self.emit("Unsqueeze", [name, self.constant([axis], np.int64)])
+
+    def reduced(self, operator: str, name: str, axis: int) -> str:
+        """Emit a reduction along one axis, which stays with size 1."""
+        if self._opset < _AXES_AS_INPUTS:
+            return self.emit(operator, [name], axes=[axis], keepdims=1)
+        return self.emit(operator, [name, self.constant([axis], np.int64)], keepdims=1)
 
     def split(self, name: str, axis: int, sizes: Sequence[int]) -> list[str]:
         """Emit one operator for all parts: TVM's importer of Relay compiles a program for each ``Slice``."""

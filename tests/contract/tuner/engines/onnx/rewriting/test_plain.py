@@ -1,4 +1,4 @@
-"""Loops, quantized operators and recurrent layers as plain operators, compared with ONNX Runtime's own."""
+"""Loops, fused and quantized operators and recurrent layers as plain operators, compared with ONNX Runtime's own."""
 
 from __future__ import annotations
 
@@ -223,6 +223,42 @@ loop(1000, False)
 """
 
 
+_FUSED = """
+def one(operator, inputs, shape, domain="com.microsoft", opset=17, **attributes):
+    node = helper.make_node(operator, [*inputs, *attributes.pop("weights", [])], ["y"], domain=domain, **attributes)
+    given = [(name, F, size) for name, size in inputs.items()]
+    told.append({"operator": operator, **told_of([node], given, [("y", F, shape)], opset)})
+
+row, image, words = {"x": [2, 8]}, {"x": [1, 3, 8, 8]}, {name: [2, 3, 8] for name in "qkv"}
+one("QuickGelu", row, [2, 8], alpha=1.5)
+one("FusedMatMul", {"x": [2, 5, 8], "w": [2, 4, 8]}, [2, 5, 4], transB=1, alpha=0.5)
+one("FusedMatMul", {"x": [8, 2], "w": [8, 4]}, [2, 4], transA=1)
+one("FusedConv", image, [1, 4, 3, 3], weights=[floats(4, 3, 3, 3), floats(4)], strides=[2, 2], activation="LeakyRelu",
+    activation_params=[0.2])
+one("FusedGemm", row, [2, 4], weights=[floats(4, 8), floats(4)], transB=1, alpha=0.5, activation="Relu")
+one("SkipSimplifiedLayerNormalization", {"x": [2, 3, 8], "s": [2, 3, 8]}, [2, 3, 8], weights=[floats(8), floats(8)])
+one("MultiHeadAttention", words, [2, 3, 8], num_heads=2)
+one("MultiHeadAttention", words, [2, 3, 8], num_heads=4, weights=[floats(24)], scale=0.3)
+for opset in (17, 22):
+    for axis, p in ((-1, 2), (1, 1)):
+        one("LpNormalization", {"x": [2, 5, 8]}, [2, 5, 8], "", opset, axis=axis, p=p)
+for corners in (0, 1):
+    one("AffineGrid", {"x": [2, 2, 3]}, [2, 4, 5, 2], "", 20, weights=[weight(np.array([2, 3, 4, 5]))],
+        align_corners=corners)
+one("RMSNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", 23, weights=[floats(8)], epsilon=1e-3)
+one("Attention", {name: [2, 4, 3, 8] for name in "qkv"}, [2, 4, 3, 8], "", 23)
+one("Attention", words, [2, 3, 8], "", 23, q_num_heads=2, kv_num_heads=2, scale=0.4)
+"""
+
+_MASKED = """
+shapes = {"q": [1, 2, 3, 8], "k": [1, 2, 3, 8], "v": [1, 2, 3, 8]}
+for more, is_masked in (({"is_causal": 1}, False), ({}, True)):
+    node = helper.make_node("Attention", [*shapes, *([floats(3, 3)] if is_masked else [])], ["y"], **more)
+    given = [(name, F, shape) for name, shape in shapes.items()]
+    told.append(told_of([node], given, [("y", F, [1, 2, 3, 8])], 23))
+"""
+
+
 def _told(program: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = inside.run(_BUILD + program)
     assert found
@@ -251,6 +287,18 @@ def test_loops_become_their_iterations() -> None:
 
 def test_loops_that_may_end_early_or_are_long_are_left() -> None:
     assert [(loop["applied"], loop["operators"]) for loop in _told(_ENDLESS)] == [({}, ["Loop"])] * 2
+
+
+def test_fused_operators_become_what_they_stand_for() -> None:
+    for operator in _told(_FUSED):
+        assert operator["applied"] == {"fused": 1}, operator
+        assert operator["domains"] == [""]
+        assert operator["operator"] not in operator["operators"]
+        assert operator["error"] < 1e-5, operator
+
+
+def test_attention_with_masks_is_left() -> None:
+    assert [(each["applied"], each["operators"]) for each in _told(_MASKED)] == [({}, ["Attention"])] * 2
 
 
 def test_quantized_operators_become_float_ones_that_compute_the_same_integers() -> None:

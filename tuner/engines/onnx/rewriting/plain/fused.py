@@ -1,0 +1,209 @@
+"""Replacement of operators that stand for several others, by these.
+
+ONNX Runtime's tools fuse others into them, and newer operator sets of ONNX have them. ONNX's own definitions as
+functions are not used: ONNX Runtime cannot load some.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+
+from tuner.engines.onnx import models
+from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+
+_CONTRIB = "com.microsoft"
+_METHODS = {
+    ("", "AffineGrid"): "_grid",
+    ("", "Attention"): "_attention",
+    ("", "LpNormalization"): "_normalized",
+    ("", "RMSNormalization"): "_by_root_mean_square",
+    (_CONTRIB, "FusedConv"): "_convolution",
+    (_CONTRIB, "FusedGemm"): "_gemm",
+    (_CONTRIB, "FusedMatMul"): "_product",
+    (_CONTRIB, "MultiHeadAttention"): "_heads",
+    (_CONTRIB, "QuickGelu"): "_quick_gelu",
+    (_CONTRIB, "SkipSimplifiedLayerNormalization"): "_skipping",
+}
+OPERATORS = frozenset(operator for _, operator in _METHODS)
+_ACTIVATIONS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+"""Activations with the names of their parameters, in ONNX Runtime's order."""
+
+
+class _Splitting:
+    def __init__(self, emitter: Emitter) -> None:
+        self._e = emitter
+
+    def find(self, node: onnx.NodeProto) -> Replacement | None:
+        domain = "" if node.domain in models.STANDARD_DOMAINS else node.domain
+        method = _METHODS.get((domain, node.op_type))
+        return getattr(self, method) if method else None
+
+    def _normalized(self, node: onnx.NodeProto) -> bool:
+        axis, power = graphs.attribute(node, "axis", -1), graphs.attribute(node, "p", 2)
+        size = self._e.reduced(f"ReduceL{power}", node.input[0], axis)
+        self._e.emit("Div", [node.input[0], size], node.output[0])
+        return True
+
+    def _convolution(self, node: onnx.NodeProto) -> bool:
+        if len(node.input) > 3 and node.input[3]:
+            return False
+        return self._activated(node, "Conv", list(node.input)[:3], ("activation", "activation_params"))
+
+    def _gemm(self, node: onnx.NodeProto) -> bool:
+        names = ("activation", "activation_alpha", "activation_beta", "activation_gamma")
+        return self._activated(node, "Gemm", list(node.input), names)
+
+    def _activated(self, node: onnx.NodeProto, operator: str, inputs: list[str], names: tuple[str, ...]) -> bool:
+        """Emit an operator and its activation, which the attributes ``names`` describe."""
+        activation = graphs.attribute(node, "activation", b"").decode()
+        if activation and activation not in _ACTIVATIONS:
+            return False
+        plain = onnx.NodeProto(attribute=[each for each in node.attribute if each.name not in names])
+        if not activation:
+            self._e.copy(plain, operator, inputs, node.output[0])
+            return True
+        given = graphs.attribute(node, "activation_params")
+        if given is None:
+            given = [graphs.attribute(node, name) for name in names[1:]]
+        known = dict(zip(_ACTIVATIONS[activation], given, strict=False))
+        if any(value is None for value in known.values()):
+            return False
+        self._e.emit(activation, [self._e.copy(plain, operator, inputs)], node.output[0], **known)
+        return True
+
+    def _product(self, node: onnx.NodeProto) -> bool:
+        if any(graphs.attribute(node, name, 0) for name in ("transBatchA", "transBatchB")):
+            return False
+        inputs = []
+        for name, flag in zip(node.input, ("transA", "transB"), strict=True):
+            if not graphs.attribute(node, flag, 0):
+                inputs.append(name)
+                continue
+            rank = len(self._e.shapes.get(name, ()))
+            if rank < len("mk"):
+                return False
+            inputs.append(self._e.emit("Transpose", [name], perm=[*range(rank - 2), rank - 1, rank - 2]))
+        alpha = graphs.attribute(node, "alpha", 1.0)
+        if alpha == 1:
+            self._e.emit("MatMul", inputs, node.output[0])
+        else:
+            self._e.emit("Mul", [self._e.emit("MatMul", inputs), self._e.constant(alpha)], node.output[0])
+        return True
+
+    def _quick_gelu(self, node: onnx.NodeProto) -> bool:
+        scaled = self._e.emit("Mul", [node.input[0], self._e.constant(graphs.attribute(node, "alpha", 1.702))])
+        self._e.emit("Mul", [node.input[0], self._e.emit("Sigmoid", [scaled])], node.output[0])
+        return True
+
+    def _skipping(self, node: onnx.NodeProto) -> bool:
+        """Emit a sum and its normalization by its root mean square."""
+        given, skipped, scale, *bias = node.input
+        outputs = [*node.output, "", "", ""][:4]
+        if outputs[1] or outputs[2]:
+            return False
+        total = self._e.emit("Add", [given, skipped])
+        if bias and bias[0]:
+            total = self._e.emit("Add", [total, bias[0]])
+        if outputs[3]:
+            total = self._e.emit("Identity", [total], outputs[3])
+        self._normalize(total, scale, graphs.attribute(node, "epsilon", 1e-5), outputs[0])
+        return True
+
+    def _by_root_mean_square(self, node: onnx.NodeProto) -> bool:
+        given, scale = node.input
+        if graphs.attribute(node, "axis", -1) not in (-1, len(self._e.shapes.get(given, ())) - 1):
+            return False
+        self._normalize(given, scale, graphs.attribute(node, "epsilon", 1e-5), node.output[0])
+        return True
+
+    def _normalize(self, name: str, scale: str, epsilon: float, output: str) -> None:
+        """Divide by the root mean square along the last axis."""
+        square = self._e.reduced("ReduceMean", self._e.emit("Mul", [name, name]), -1)
+        size = self._e.emit("Sqrt", [self._e.emit("Add", [square, self._e.constant(epsilon)])])
+        self._e.emit("Mul", [self._e.emit("Div", [name, size]), scale], output)
+
+    def _grid(self, node: onnx.NodeProto) -> bool:
+        """Emit the places of an image's pixels after an affine transformation."""
+        size = self._e.value(node.input[1])
+        if size is None or len(size) != len("nchw"):
+            return False
+        count, _, height, width = (int(each) for each in size)
+        if graphs.attribute(node, "align_corners", 0):
+            places = [np.linspace(-1, 1, each) if each > 1 else np.zeros(1) for each in (height, width)]
+        else:
+            places = [(2 * np.arange(each) + 1) / each - 1 for each in (height, width)]
+        y, x = np.meshgrid(*places, indexing="ij")
+        points = self._e.constant(np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3))
+        by_column = self._e.emit("Transpose", [node.input[0]], perm=(0, 2, 1))
+        self._e.reshape(self._e.emit("MatMul", [points, by_column]), (count, height, width, 2), node.output[0])
+        return True
+
+    def _attention(self, node: onnx.NodeProto) -> bool:
+        """Emit ONNX's attention, without masks and caches."""
+        query, key, value, *rest = node.input
+        shapes = [self._e.shapes.get(name, ()) for name in (query, key, value)]
+        unusual = any(graphs.attribute(node, name, 0) for name in ("is_causal", "softcap", "qk_matmul_output_mode"))
+        if unusual or any(rest) or any(list(node.output)[1:]):
+            return False
+        heads = [graphs.attribute(node, name, 0) for name in ("q_num_heads", "kv_num_heads")]
+        if all(len(shape) == len("bhld") for shape in shapes):
+            heads = [shape[1] for shape in shapes[:2]]
+            parts = [query, self._e.emit("Transpose", [key], perm=(0, 1, 3, 2)), value]
+            width = shapes[0][3]
+        elif all(len(shape) == len("bld") for shape in shapes) and heads[0]:
+            parts = self._by_head([query, key, value], shapes, heads[0])
+            width = shapes[0][2] // heads[0]
+        else:
+            return False
+        if heads[0] != heads[1]:
+            return False
+        found = self._attend(parts, graphs.attribute(node, "scale", 0.0) or 1 / math.sqrt(width))
+        if len(shapes[0]) == len("bhld"):
+            self._e.emit("Identity", [found], node.output[0])
+        else:
+            self._join(found, (*shapes[0][:2], shapes[2][2]), node.output[0])
+        return True
+
+    def _heads(self, node: onnx.NodeProto) -> bool:
+        """Emit ONNX Runtime's attention of ``[batch, length, heads * size]``, without masks and caches."""
+        query, key, value, *rest = node.input
+        shapes = [self._e.shapes.get(name, ()) for name in (query, key, value)]
+        heads = graphs.attribute(node, "num_heads")
+        unusual = graphs.attribute(node, "unidirectional", 0) or any(rest[1:]) or any(list(node.output)[1:])
+        if unusual or any(len(shape) != len("bld") for shape in shapes):
+            return False
+        given = [query, key, value]
+        if any(rest):
+            added = self._e.split(rest[0], 0, [shape[2] for shape in shapes])
+            given = [self._e.emit("Add", pair) for pair in zip(given, added, strict=True)]
+        scale = graphs.attribute(node, "scale", 0.0) or 1 / math.sqrt(shapes[0][2] // heads)
+        found = self._attend(self._by_head(given, shapes, heads), scale)
+        self._join(found, (*shapes[0][:2], shapes[2][2]), node.output[0])
+        return True
+
+    def _by_head(self, names: list[str], shapes: list[tuple[int, ...]], heads: int) -> list[str]:
+        """Return queries and values ``[batch, heads, length, size]``, and keys ``[batch, heads, size, length]``."""
+        orders = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
+        return [
+            self._e.emit("Transpose", [self._e.reshape(name, (*shape[:2], heads, shape[2] // heads))], perm=order)
+            for name, shape, order in zip(names, shapes, orders, strict=True)
+        ]
+
+    def _attend(self, parts: list[str], scale: float) -> str:
+        scores = self._e.emit("Mul", [self._e.emit("MatMul", parts[:2]), self._e.constant(scale)])
+        return self._e.emit("MatMul", [self._e.emit("Softmax", [scores], axis=-1), parts[2]])
+
+    def _join(self, name: str, shape: tuple[int, ...], output: str) -> None:
+        self._e.reshape(self._e.emit("Transpose", [name], perm=(0, 2, 1, 3)), shape, output)
+
+
+def apply(model: onnx.ModelProto) -> int:
+    """Replace fused operators and return their number; those with masks, caches or unknown activations stay."""
+    if models.opset(model) < OLDEST_OPSET:
+        return 0
+    emitter = Emitter(model)
+    return emitter.replace(_Splitting(emitter).find)

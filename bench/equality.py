@@ -2,7 +2,7 @@
 
 Each engine builds each model untuned. C, Python and TVM's executor then run the same object files on the same inputs,
 each in a process of its own, with one thread and with two. Rows are kept in ``build/equality.json``, so an interrupted
-run continues. A row has ``reason`` instead if the engine has no build, or the build no library.
+run continues. A row has a ``reason`` if nothing was compared, or a process crashed.
 """
 
 from __future__ import annotations
@@ -71,33 +71,46 @@ def _compared(model: zoo.ZooModel, names: Sequence[str], folder: Path, harness: 
     folder.mkdir()
     note(f"{model.name}: preparing")
     path = zoo.fetch(model, home)
-    prepared = engines.inspector(home).prepare(path, model.input_shapes, folder / "prepared.onnx")
-    with engines.start("onnx", home, folder) as reference:
-        made = verification.seed_inputs(reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=[0])
+    try:
+        prepared = engines.inspector(home).prepare(path, model.input_shapes, folder / "prepared.onnx")
+        with engines.start("onnx", home, folder) as reference:
+            made = verification.seed_inputs(
+                reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=[0]
+            )
+    except errors.TunesmithError as error:
+        return [{"model": model.name, "engine": name, **_nothing(error.message)} for name in names]
     return [
         {"model": model.name, "engine": name, **_row(name, prepared, made.paths[0], folder / name, harness, home)}
         for name in names
     ]
 
 
+def _nothing(reason: str | None) -> Row:
+    return {"built": False, "equal": None, "reason": reason.splitlines()[0] if reason else None}
+
+
 def _row(engine: str, prepared: Prepared, inputs: Path, bundle: Path, harness: Path, home: Path) -> Row:
-    row: Row = {"built": False, "equal": None, "reason": None}
+    row = _nothing(None)
     started = time.monotonic()
     note(f"{bundle.parent.name}: building with {engine}")
     try:
         with engines.start(engine, home, bundle.parent) as session:
             engines.build_untuned(session, prepared.path, bundle, threads=max(_THREADS))
     except errors.EngineError as error:
-        return {**row, "reason": error.message.splitlines()[0]}
+        return _nothing(error.message)
     row |= {"built": True, "build_seconds": round(time.monotonic() - started, 1)}
     if (bundle / libraries.NEEDS_TVM).exists():
         return {**row, "reason": (bundle / libraries.NEEDS_TVM).read_text().strip()}
-    equal, beyond = {}, 0
+    row |= {"equal": {}, "memory_beyond_bytes": 0}
     for threads in _THREADS:
-        with runtime.arms_of(engine, bundle, inputs, harness, home, threads, ("python", "tvm")) as arms:
-            equal[str(threads)] = all(runtime.equal_to_tvm(arms, bundle).values())
-            beyond = max(beyond, runtime.memory_beyond(arms["c"]))
-    return {**row, "equal": equal, "memory_beyond_bytes": beyond}
+        try:
+            with runtime.arms_of(engine, bundle, inputs, harness, home, threads, ("python", "tvm")) as arms:
+                row["equal"][str(threads)] = all(runtime.equal_to_tvm(arms, bundle).values())
+                row["memory_beyond_bytes"] = max(row["memory_beyond_bytes"], runtime.memory_beyond(arms["c"]))
+        except RuntimeError as error:
+            row["equal"][str(threads)] = False
+            row["reason"] = str(error)
+    return row
 
 
 def _save(path: Path, rows: Sequence[Row]) -> None:

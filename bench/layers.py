@@ -32,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     home = Path(os.environ["TUNESMITH_HOME"])
     with tempfile.TemporaryDirectory(prefix="tunesmith-layers-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
-        relay, reference = (stack.enter_context(engines.start(name, home, folder)) for name in ("relay", "onnx"))
+        names = ("relay", "library", "onnx")
+        relay, library, reference = (stack.enter_context(engines.start(name, home, folder)) for name in names)
         model = zoo.MODELS[options.model]
         path = zoo.fetch(model, home)
         prepared = engines.inspector(home).prepare(path, model.input_shapes, folder / "prepared.onnx")
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
             relay, prepared.path, folder / "untuned", threads=options.threads
         )
         common = {"inputs": str(seeded.paths[0]), "threads": options.threads, "repeat": options.repeat}
-        ours = relay.request("profile", {"bundle": str(bundle), **common}, timeout=600)["layers"]
+        ours = library.request("profile", {"bundle": str(bundle), **common}, timeout=600)["layers"]
         theirs = reference.request("profile", {"path": str(prepared.path), **common}, timeout=600)["layers"]
     report = {
         "model": model.name, "threads": options.threads, "tvm": summary(ours, options.top),
@@ -72,7 +73,7 @@ def _kind(layer: Layer) -> str:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench layers", description=__doc__)
     parser.add_argument("--model", choices=sorted(zoo.MODELS), default="ppocr-cls")
-    parser.add_argument("--bundle", type=Path, help="unpacked bundle of the relay engine")
+    parser.add_argument("--bundle", type=Path, help="unpacked bundle with a libmodel.so")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--top", type=int, default=12)

@@ -14,6 +14,7 @@ from domain.artifacts import Contender, FailedTask, Report, Variant, Verificatio
 from domain.digests import ArtifactDigest
 from domain.jobs import Precision, Stage, Tuner
 from domain.models import TensorSpec
+from domain.profiles import Profile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +221,10 @@ class VerifyResult(StageResult):
 class BenchmarkResult(StageResult):
     stage: ClassVar[Stage] = Stage.BENCHMARK
     report: Report
+    profile: Profile | None = None
+    """Of the published build, or of the best compiled one."""
+    unprofiled: str = ""
+    """Why there is no profile."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,13 @@ class Job:
         """Return timings, verifications, the published variant and a summary. Raises Conflict before the job ends."""
         return dict(self._transport.get(f"/v1/jobs/{self.id}/report").json())
 
+    def profile(self) -> Json:
+        """Return the published build's time by operator, as ``GET /v1/jobs/{id}/profile``.
+
+        Raises Conflict before the job ends, and NotFound if it has no profile.
+        """
+        return dict(self._transport.get(f"/v1/jobs/{self.id}/profile").json())
+
     def log(self, offset: int | None = None) -> tuple[str, int]:
         """Return the end of the engine log, or the text after ``offset``, and the next offset."""
         response = self._transport.get(f"/v1/jobs/{self.id}/log", {"offset": offset})

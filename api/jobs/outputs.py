@@ -1,4 +1,4 @@
-"""Routes of a job's output: events, log, records and report."""
+"""Routes of a job's output: events, log, records, report and profile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from api.records import record_files
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
-from storage import artifacts, events, job_logs, owners
+from domain.stage_results import BenchmarkResult
+from storage import artifacts, events, job_logs, owners, stages
 from storage.record_filters import RecordFilter
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
@@ -159,6 +160,27 @@ def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
             f"job {job.id} has {job.state} and published nothing", hint=f"To see the reason: tunesmith status {job.id}."
         )
     return shared.fill(schemas.Report, artifact.report)
+
+
+@router.get(
+    "/profile",
+    operation_id="get_job_profile",
+    response_model=schemas.Profile,
+    responses=problems.responses(404, 409),
+)
+def profile(services: ServicesDep, job: _JobDep) -> schemas.Profile:
+    """Get the published build's time by operator, compared with ONNX Runtime's, the largest loss first."""
+    if not job.state.is_final:
+        raise errors.JobNotFinished(f"job {job.id} is {job.state} and has no profile yet")
+    with services.database.reading() as session:
+        result = stages.result(session, job.id, BenchmarkResult)
+    if result is None or result.profile is None:
+        reason = result.unprofiled if result else ""
+        raise errors.ArtifactNotFound(
+            f"job {job.id} has no profile: {reason or 'it was not benchmarked'}",
+            hint="Only libraries that are timed on the worker's CPU are profiled.",
+        )
+    return shared.fill(schemas.Profile, result.profile)
 
 
 def read_log(services: Services, job_id: str, offset: int | None) -> tuple[int, bytes]:

@@ -20,6 +20,7 @@ from domain.jobs import Group as DomainGroup
 from domain.jobs import Job as DomainJob
 from domain.jobs import Placement as DomainPlacement
 from domain.models import Model
+from domain.profiles import Bound
 from domain.stage_results import PlanResult
 from domain.tuning_tasks import TuningTask
 from domain.webhooks import Webhook
@@ -346,6 +347,51 @@ class Report(BaseModel):
         description="Every build that competed: benchmarked builds, fastest first, then the others."
     )
     conditions: Conditions | None = Field(description="Null if nothing was measured on the worker itself.")
+
+
+class Bandwidth(BaseModel):
+    """Speed at which the job's threads together read data of this size again and again."""
+
+    size: int
+    speed: float = Field(description="Bytes per second.")
+
+
+class Peak(BaseModel):
+    """Measured limits of the machine at the job's number of threads."""
+
+    flops: float | None = Field(description="In float32, per second; null if it cannot be measured.")
+    bandwidths: list[Bandwidth]
+
+
+class OperatorTime(BaseModel):
+    """Kernels and the nodes of ONNX Runtime that compute the same; times are median seconds of a run."""
+
+    name: str = Field(description="Of ONNX Runtime's first node or, if none was matched, of the kernel.")
+    kernels: list[str] = Field(description="Empty for nodes that no kernel was matched with.")
+    nodes: list[str] = Field(description="Empty for kernels that no node was matched with.")
+    seconds: float = Field(description="In place: within runs of the whole network.")
+    reference_seconds: float
+    loss: float = Field(description="Seconds more than ONNX Runtime; negative where the build is faster.")
+    alone_seconds: float | None = Field(description="Best time of the tuning task by itself.")
+    task: int | None = Field(description="Position of the tuning task; null if none was matched.")
+    flop: float | None
+    bytes: int | None = Field(description="Size of all tensors that it reads and writes.")
+    share: float | None = Field(description="The least time that the machine's peak allows, divided by `seconds`.")
+    bound: Bound | None = Field(description="Which limit sets that least time.")
+
+
+class Profile(BaseModel):
+    """A build's time by operator; its operators and `outside` add up to `seconds`, and so for the reference."""
+
+    variant: Variant
+    compared_with: str
+    threads: int
+    seconds: float = Field(description="Median of whole runs, between the profiled ones.")
+    reference_seconds: float
+    outside: float = Field(description="Outside of kernels; below zero if noise is larger.")
+    reference_outside: float
+    operators: list[OperatorTime] = Field(description="The largest loss first.")
+    peak: Peak
 
 
 def job(

@@ -9,6 +9,7 @@ from domain.artifacts import Contender, FailedTask, OutputError, Report, Variant
 from domain.digests import ArtifactDigest, BlobDigest, FileDigest
 from domain.jobs import Precision, Stage, Tuner
 from domain.models import TensorSpec
+from domain.profiles import Bandwidth, Bound, OperatorTime, Peak, Profile
 from domain.stage_results import (
     BaselineResult,
     BenchmarkResult,
@@ -38,6 +39,35 @@ _REPORT = Report(
     speedup_over_reference=None,
     summary="1.5 times as fast",
     portfolio=(_CONTENDER,),
+)
+_PROFILE = Profile(
+    variant="tuned",
+    compared_with="ONNX Runtime",
+    threads=2,
+    seconds=1.1e-3,
+    reference_seconds=0.9e-3,
+    outside=0.1e-3,
+    reference_outside=0.05e-3,
+    operators=(
+        OperatorTime(
+            name="/stem/Conv",
+            kernels=("fused_nn_contrib_conv2d_NCHWc_nn_relu",),
+            nodes=("Conv /stem/Conv", "Relu /stem/Relu"),
+            seconds=0.7e-3,
+            reference_seconds=0.5e-3,
+            alone_seconds=0.4e-3,
+            task=0,
+            flop=1.99e6,
+            bytes=40_000,
+            share=0.25,
+            bound=Bound.COMPUTE,
+        ),
+        OperatorTime(name="layout_transform", kernels=("a_1", "a_2"), nodes=(), seconds=0.3e-3, reference_seconds=0.0),
+        OperatorTime(
+            name="ReorderInput", kernels=(), nodes=("ReorderInput r",), seconds=0.0, reference_seconds=0.35e-3
+        ),
+    ),
+    peak=Peak(flops=260e9, bandwidths=(Bandwidth(size=2**20, speed=90e9),)),
 )
 _RESULTS: tuple[StageResult, ...] = (
     ImportResult(
@@ -89,7 +119,7 @@ _RESULTS: tuple[StageResult, ...] = (
     ),
     CompileResult(builds=(_BUILD,), skipped=(SkippedBuild(build=_BUILD, verdict="too far behind"),)),
     VerifyResult(verifications={Variant.UNTUNED: _VERIFICATION}, tuned=_BUILD, portfolio=(_CONTENDER,)),
-    BenchmarkResult(report=_REPORT),
+    BenchmarkResult(report=_REPORT, profile=_PROFILE, unprofiled="with a profile, empty"),
     PublishResult(digest=ArtifactDigest(BlobDigest(FileDigest("0" * 64))), size_bytes=1024),
 )
 _BY_STAGE = {each.stage: each for each in _RESULTS}

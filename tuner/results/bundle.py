@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from domain import errors
 from domain.artifacts import Report, Variant
+from domain.profiles import Profile
 from tuner.results import bundle_texts, wheels
 from tuner.results.manifest import FORMAT_VERSION, Manifest
 from tunesmith import archives
@@ -71,7 +72,15 @@ def needed(manifest: Manifest) -> frozenset[str]:
     return files if manifest.format == "shared" else files - {LIBRARY}
 
 
-def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, records: Sequence[str] = ()) -> Manifest:
+def write(
+    path: Path,
+    *,
+    compiled: Path,
+    manifest: Manifest,
+    report: Report,
+    profile: Profile | None = None,
+    records: Sequence[str] = (),
+) -> Manifest:
     """Write the tar of a bundle, and return its manifest with the digests of the files and ``needs_tvm``.
 
     ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
@@ -86,7 +95,7 @@ def write(path: Path, *, compiled: Path, manifest: Manifest, report: Report, rec
     built_with = BUILD_FILES if MODEL in binaries else ()
     texts = {
         **{name: (_INTERFACE / name).read_bytes() for name in built_with},
-        EVIDENCE: _json(evidence(report)),
+        EVIDENCE: _json(evidence(report, profile)),
         RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),
         README: bundle_texts.readme(manifest, report, binaries.union(built_with)).encode(),
         EXAMPLE: bundle_texts.example(manifest).encode(),
@@ -141,8 +150,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise errors.InvalidBundle(f"cannot read the bundle's manifest: {error}") from error
 
 
-def evidence(report: Report) -> dict[str, Any]:
-    """Return the report as in ``evidence.json``; times are in seconds."""
+def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
+    """Return the report and the profile as in ``evidence.json``; times are in seconds."""
     return {
         "published": str(report.published),
         "summary": report.summary,
@@ -161,6 +170,7 @@ def evidence(report: Report) -> dict[str, Any]:
         "portfolio": [dataclasses.asdict(contender) for contender in report.portfolio],
         "conditions": dataclasses.asdict(report.conditions) if report.conditions else None,
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
+        "profile": dataclasses.asdict(profile) if profile else None,
     }
 
 

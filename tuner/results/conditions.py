@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import math
-import mmap
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +14,7 @@ from typing import TypeVar
 
 from domain.artifacts import Conditions, Timing
 from domain.targets import Device
-from tuner.results import timing
+from tuner.results import machine_code, timing
 
 Name = TypeVar("Name", bound=str)
 
@@ -145,17 +142,7 @@ def _seconds_of_chain() -> float:
 @functools.cache
 def _chain() -> Callable[[int], None]:
     """Raises OSError if this processor or kernel cannot run it."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        raise OSError(f"no machine code for {platform.machine()}")
-    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    code.write(_CHAIN)
-    start = ctypes.c_char.from_buffer(code)
-    function = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(ctypes.addressof(start))
-
-    def run(turns: int, _code: object = start) -> None:
-        function(turns)
-
-    return run
+    return machine_code.function(_CHAIN)
 
 
 def _loop() -> float:

@@ -1,4 +1,4 @@
-"""``jobs``, ``groups``, ``status``, ``logs``, ``cancel``, ``retry``, ``deliveries`` and ``workers``."""
+"""``jobs``, ``groups``, ``status``, ``explain``, ``logs``, ``cancel``, ``retry``, ``deliveries`` and ``workers``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunesmith import job_draft
-from tunesmith.cli import connecting, options, output, reports
+from tunesmith.cli import connecting, options, output, profile_table, reports
 
 if TYPE_CHECKING:
     from tunesmith.jobs import Job
@@ -26,8 +26,11 @@ Examples:
   tunesmith status JOB
   tunesmith status JOB --watch
 """
-
-
+_EXPLAIN_EPILOG = """\b
+Examples:
+  tunesmith explain JOB
+  tunesmith explain JOB --json | jq '.operators[0]'
+"""
 _LOGS_EPILOG = """\b
 Examples:
   tunesmith logs JOB --follow
@@ -54,6 +57,7 @@ Examples:
 def register(app: typer.Typer) -> None:
     app.command(epilog=_JOBS_EPILOG)(jobs)
     app.command(epilog=_STATUS_EPILOG)(status)
+    app.command(epilog=_EXPLAIN_EPILOG)(explain)
     app.command()(groups)
     app.command(epilog=_LOGS_EPILOG)(logs)
     app.command(epilog=_CANCEL_EPILOG)(cancel)
@@ -153,6 +157,20 @@ def status(
             reports.job(found)
         if watch:
             found.check()
+
+
+def explain(
+    job: options.JobId,
+    rows: Annotated[int, typer.Option(min=1, help="Operators to list; the others are added up.")] = 20,
+    as_json: options.Json = False,
+) -> None:
+    """Show where the published build loses time, compared with ONNX Runtime."""
+    with connecting.client() as client:
+        found = client.job(job).profile()
+    if as_json:
+        output.document(found)
+    else:
+        profile_table.show(found, rows)
 
 
 def logs(

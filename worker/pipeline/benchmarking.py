@@ -14,7 +14,7 @@ from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
-from worker.pipeline import builds, recovery, references, verifying
+from worker.pipeline import builds, profiling, recovery, references, verifying
 from worker.pipeline.context import JobContext
 
 
@@ -32,7 +32,10 @@ def run(context: JobContext) -> BenchmarkResult:
         failed_tasks=context.results.tune.failed_tasks,
         portfolio=_settled(context, report.published, medians),
     )
-    return BenchmarkResult(report=complete)
+    profile = profiling.measure(context, complete)
+    if isinstance(profile, str):
+        return BenchmarkResult(report=complete, unprofiled=profile)
+    return BenchmarkResult(report=complete, profile=profile)
 
 
 def _measured(context: JobContext) -> Report:

@@ -152,9 +152,12 @@ class Process:
     """Within the work folder."""
 
     @property
+    def is_library(self) -> bool:
+        return self.context.runner is None and (self.context.folder / self.folder / bundle.MODEL).is_file()
+
+    @property
     def _name(self) -> str:
-        alone = self.context.runner is None and (self.context.folder / self.folder / bundle.MODEL).is_file()
-        return catalogue.LIBRARY if alone else self.engine
+        return catalogue.LIBRARY if self.is_library else self.engine
 
     def get(self) -> Engine:
         """Start it unless it runs. Raises like ``EngineSource.start``."""

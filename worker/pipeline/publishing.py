@@ -32,6 +32,7 @@ def run(context: JobContext) -> PublishResult:
         compiled=builds.folder(context, report.published),
         manifest=_manifest(context, report),
         report=report,
+        profile=context.results.benchmark.profile,
         records=_records(context, report),
     )
     blob = context.blobs.put(_chunks(path))

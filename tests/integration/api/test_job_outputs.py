@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.jobs import schemas as job_schemas
-from domain import artifacts
+from domain import artifacts, profiles
 from domain.jobs import Failure
 from storage import job_logs
 from tests.support.api.factories import AUTHORIZED, Service
@@ -160,9 +160,28 @@ def test_a_report_tells_conditions_and_certainty(client: TestClient, service: Se
     }
 
 
+def test_a_profile_comes_with_success(client: TestClient, service: Service, job: str) -> None:
+    early = client.get(f"/v1/jobs/{job}/profile")
+    assert (early.status_code, early.json()["code"]) == (409, "job_not_finished")
+    ScriptedWorker(service).run(job)
+    profile = client.get(f"/v1/jobs/{job}/profile").json()
+    first, second, _ = profile["operators"]
+    assert (first["loss"], first["bound"], first["task"]) == (pytest.approx(0.2e-3), "compute", 0)
+    assert (second["alone_seconds"], second["nodes"]) == (None, [])
+    for ours, outside, whole in (
+        ("seconds", "outside", "seconds"),
+        ("reference_seconds", "reference_outside", "reference_seconds"),
+    ):
+        assert sum(each[ours] for each in profile["operators"]) + profile[outside] == pytest.approx(profile[whole])
+
+
 @pytest.mark.parametrize(
     "kind",
     [
+        profiles.Bandwidth,
+        profiles.OperatorTime,
+        profiles.Peak,
+        profiles.Profile,
         artifacts.Report,
         artifacts.Timing,
         artifacts.OutputError,
@@ -183,3 +202,6 @@ def test_a_failed_job_has_no_report(client: TestClient, service: Service, job: s
     ScriptedWorker(service).fail(job, Failure(code="verification_failed", message="wrong"))
     answer = client.get(f"/v1/jobs/{job}/report")
     assert (answer.status_code, answer.json()["code"]) == (404, "artifact_not_found")
+    answer = client.get(f"/v1/jobs/{job}/profile")
+    assert (answer.status_code, answer.json()["code"]) == (404, "artifact_not_found")
+    assert "was not benchmarked" in answer.json()["detail"]

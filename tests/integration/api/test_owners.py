@@ -68,7 +68,7 @@ def test_to_others_it_does_not_exist(world: World) -> None:
 def paths(world: World) -> dict[str, str]:
     """What can be read of Ann's, and the code that others get."""
     return {
-        **{f"/v1/jobs/{world.done}{rest}": "job_not_found" for rest in ("", "/log", "/records", "/report")},
+        **{f"/v1/jobs/{world.done}{rest}": "job_not_found" for rest in ("", "/log", "/profile", "/records", "/report")},
         f"/v1/jobs/{world.done}/events": "job_not_found",
         f"/v1/jobs/{world.waiting}": "job_not_found",
         f"/v1/records?job={world.done}": "job_not_found",

@@ -63,6 +63,29 @@ def test_programs_read_json(capsys: pytest.CaptureFixture[str], onnx: Path) -> N
 
 
 @pytest.mark.usefixtures("worker", "url")
+def test_explain_sorts_by_loss_and_adds_up(
+    capsys: pytest.CaptureFixture[str], onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = parsed(capsys, "tune", onnx)["job"]["id"]
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, err = run(capsys, "explain", job, "--rows", 1)
+    assert status == 0, err
+    assert [re.split(r"  +", line) for line in out.splitlines()[:5]] == [
+        ["", "LOSS", "MS", "ONNX RT", "ALONE", "OF PEAK"],
+        ["/stem/Conv", "+0.200", "0.700", "0.500", "0.400", "25% compute"],
+        ["2 others", "-0.050", "0.300", "0.350", "-", "-"],
+        ["outside of operators", "+0.050", "0.100", "0.050", "-", "-"],
+        ["whole network", "+0.200", "1.100", "0.900", "-", "-"],
+    ]
+    assert "Measured peak: 260 GFLOPS, 90 GB/s from 1.0 MB." in out
+    _, out, _ = run(capsys, "explain", job)
+    assert re.search(r"layout_transform ×2 \(no node\) +\+0\.300", out)
+    assert re.search(r"ReorderInput \(no kernel\) +-0\.350", out)
+    assert max(map(len, out.splitlines())) <= 80, out
+    assert parsed(capsys, "explain", job)["operators"][0]["name"] == "/stem/Conv"
+
+
+@pytest.mark.usefixtures("worker", "url")
 def test_listings_are_tables_that_fit(capsys: pytest.CaptureFixture[str], onnx: Path, monkeypatch: Any) -> None:
     run(capsys, "tune", onnx)
     for columns in ("120", "80", "50"):

@@ -30,6 +30,7 @@ _METHODS = (
     "run",
     "run_perturbed",
     "time",
+    "profile",
     "choose",
     "compare",
     "compile",

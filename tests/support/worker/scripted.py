@@ -98,6 +98,8 @@ class Script:
     """Requests that nothing could end before their time."""
     refuse: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
     """Called with every request; may raise."""
+    standalone: bool = False
+    """Whether builds have a library, which the library engine runs."""
     memory_bytes: int | None = None
     """What engines may use for the model."""
     limited: list[tuple[str, int | None]] = field(default_factory=list)
@@ -243,6 +245,16 @@ class ScriptedEngine:
         seconds = known.get(folder, known.get(folder.split("-")[0], 1.5e-3))
         return {"samples": [seconds * self._script.speed.get(self._hello["engine"], 1.0)] * params["repeat"]}
 
+    def _profile(self, params: dict[str, Any]) -> dict[str, Any]:
+        [seconds] = self._time({**params, "repeat": 1})["samples"]
+        tensors = {"inputs": [[1, 3, 8, 8]], "outputs": [[1, 4, 8, 8]]}
+        if "bundle" in params:
+            layer = {**tensors, "name": "fused_conv2d", "weights": [[4, 3, 3, 3]], "bytes": 2224}
+        else:
+            node = {**tensors, "name": "/Conv", "operator": "Conv", "flop": 13824.0}
+            layer = {**node, "inputs": [[1, 3, 8, 8], [4, 3, 3, 3]]}
+        return {"seconds": seconds, "layers": [{**layer, "seconds": seconds * 0.75}]}
+
     def _choose(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"lines": self._script.choices.get(str(params["options"].get("graph_layout")), ["usual"])}
 
@@ -264,7 +276,8 @@ class ScriptedEngine:
         }
         extra = added.get(params["format"], [])
         weights = [] if self._hello["engine"] == "relax" else ["mod.params"]
-        files = ["mod.so", "mod.json", *weights, *extra]
+        library = ["libmodel.so", "tunesmith.h"] if self._script.standalone else []
+        files = ["mod.so", "mod.json", *weights, *extra, *library]
         for name in files:
             _touch(Path(params["out_dir"]) / name)
         chosen = _fastest(params["records"])

@@ -116,6 +116,11 @@ def test_a_model_is_tuned_over_http(served: Served, tuned: dict[str, Any]) -> No
     assert set(report["timings"]) == {"reference", "untuned", "tuned"}
     assert all(verification["passed"] for verification in report["verifications"].values())
     assert report["speedup_over_untuned"] >= 1.0
+    profile = served.client.get(f"/v1/jobs/{job_id}/profile").json()
+    matched = [each for each in profile["operators"] if each["kernels"] and each["nodes"]]
+    assert {"Conv", "Gemm"} <= {
+        node.partition(" ")[0].removeprefix("Fused") for each in matched for node in each["nodes"]
+    }
     bundle = served.client.get(f"/v1/artifacts/{job['artifact_id']}/download")
     assert bundle.status_code == 200
     assert len(bundle.content) > 10_000

@@ -21,6 +21,7 @@ def _hello() -> Json:
 HANDLERS: dict[str, serving.Handler] = {
     "run": lambda params, _: running.run(_libraries.load, params),
     "time": lambda params, _: running.time(_libraries.load, params),
+    "profile": lambda params, _: running.profile(_libraries.load, params),
 }
 
 if __name__ == "__main__":

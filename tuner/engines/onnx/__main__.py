@@ -8,7 +8,17 @@ from pathlib import Path
 
 import onnxruntime
 
-from tuner.engines.onnx import arrays, comparing, models, operators, perturbing, preparing, quantizing, sessions
+from tuner.engines.onnx import (
+    arrays,
+    comparing,
+    models,
+    operators,
+    perturbing,
+    preparing,
+    profiling,
+    quantizing,
+    sessions,
+)
 from tuner.engines.onnx.rewriting import applying
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
@@ -74,9 +84,9 @@ HANDLERS: dict[str, serving.Handler] = {
         params["path"], params["inputs"], params["folders"], threads=params["threads"], seconds=params["seconds"]
     ),
     "time": _time,
-    "profile": lambda params, _: {
-        "layers": sessions.layers(params["path"], params["inputs"], params["threads"], params["repeat"])
-    },
+    "profile": lambda params, _: profiling.profile(
+        params["path"], params["inputs"], params["threads"], params["repeat"]
+    ),
     "compare": _compare,
 }
 

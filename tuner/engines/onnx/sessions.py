@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +11,8 @@ from typing import Any
 import onnx
 import onnxruntime
 
-from tuner.engines.onnx import arrays, models
+from tuner.engines.onnx import models
 from tuner.engines.onnx.arrays import Arrays
-from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import importing
 
@@ -106,34 +103,3 @@ def sample(session: Any, inputs: Arrays, *, number: int, repeat: int) -> list[fl
             session.run(None, inputs)
         samples.append((time.perf_counter() - started) / number)
     return samples
-
-
-_KERNEL = "_kernel_time"
-
-
-def layers(path: str, inputs: str, threads: int, repeat: int) -> list[Json]:
-    """Return the operators in execution order, after fusion, with the minimum seconds over ``repeat`` runs.
-
-    Raises EngineFailure ``invalid_model`` or ``invalid_inputs``.
-    """
-    fed = arrays.load(inputs)
-    with tempfile.TemporaryDirectory(prefix="tunesmith-profile-") as folder:
-        options = onnxruntime.SessionOptions()
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        session = open_session(path, threads=threads, options=options)
-        for _ in range(repeat + 1):
-            run(session, fed)
-        events = json.loads(Path(session.end_profiling()).read_text())
-    found: dict[str, Json] = {}
-    for event in events:
-        if event.get("cat") != "Node" or not event["name"].endswith(_KERNEL):
-            continue
-        name = event["name"].removesuffix(_KERNEL)
-        seconds = event["dur"] * 1e-6
-        shapes = json.dumps(event["args"].get("input_type_shape", []))
-        layer = found.setdefault(
-            name, {"name": name, "operator": event["args"]["op_name"], "shapes": shapes, "seconds": seconds}
-        )
-        layer["seconds"] = min(layer["seconds"], seconds)
-    return list(found.values())

@@ -12,7 +12,7 @@ environment.apply()
 # ruff: noqa: E402 - TVM, which these load, reads the environment
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, corrections, importing, mixed_precision, plugins, running, targets, tuners
+from tuner.engines.relay import compiling, corrections, importing, mixed_precision, plugins, targets, tuners
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.running import BUNDLES
 from tuner.engines.relay.templates import installing
@@ -85,9 +85,6 @@ HANDLERS: dict[str, serving.Handler] = {
     "choose": _choose,
     "compile": _compile,
     "extract": _extract,
-    "profile": lambda params, _: {
-        "layers": running.layers(params["bundle"], params.get("inputs"), params["threads"], params["repeat"])
-    },
 }
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import compiling
 from tuner.engines.runtime.compiling import Objects, Tools
-from tuner.engines.runtime.library import linking, operators
+from tuner.engines.runtime.library import kernels, linking, operators
 from tuner.engines.runtime.library.plan import NotStandalone, Plan
 from tuner.engines.runtime.library.source import Facts
 
@@ -24,7 +24,7 @@ def write(
 
     Raises EngineFailure ``compile_failed`` for a format that is made from the library, if there is none.
     """
-    for name in (*_LIBRARIES, operators.MODEL, operators.OPERATOR, NEEDS_TVM):
+    for name in (*_LIBRARIES, operators.MODEL, operators.OPERATOR, kernels.FILE, NEEDS_TVM):
         (folder / name).unlink(missing_ok=True)
     try:
         return _write(plan(), objects, facts, folder, programs, form)
@@ -44,4 +44,5 @@ def _write(plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: T
         binutils = linking.Binutils(ar=programs.archiver, objcopy=programs.objcopy)
     paths = [Path(path) for path in objects.paths]
     written = linking.link(plan, paths, facts, folder, programs.c_compiler, binutils)
+    kernels.write(plan, folder)
     return written + (operators.write(plan, facts, folder, programs.c_compiler) if form == compiling.ONNX else [])

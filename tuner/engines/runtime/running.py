@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import compiling, environment
 from tuner.engines.runtime.compiling import Release
+from tuner.engines.runtime.library import kernels
 from tuner.engines.runtime.library.linking import LIBRARY, WEIGHTS
 from tunesmith.runtime import InferenceSession, LoadError
 
@@ -73,6 +75,7 @@ class LibraryNetwork(Network):
             {"name": info.name, "dtype": info.dtype, "shape": info.shape} for info in self._session.get_inputs()
         ]
         self.outputs = [info.name for info in self._session.get_outputs()]
+        self._kernels = kernels.read(folder)
         self._fed: Arrays = {}
 
     def feed(self, arrays: Arrays) -> None:
@@ -83,6 +86,26 @@ class LibraryNetwork(Network):
 
     def sample(self, number: int, repeat: int) -> list[float]:
         return self._session.time(self._fed, number=number, repeat=repeat)
+
+    def profile(self, repeat: int) -> Json:
+        """Return ``{seconds, layers}``: the median of ``repeat`` runs, and of each kernel in as many other runs.
+
+        The two kinds of runs take turns. A layer has the ``name`` and ``seconds`` of a kernel, and its tensors as
+        ``library.kernels`` describes them, if the build has them.
+        """
+        whole: list[float] = []
+        runs = []
+        for _ in range(repeat):
+            whole += self._session.time(self._fed)
+            runs.append(self._session.profile(self._fed))
+        names = [name for name, _ in runs[0]]
+        medians = [statistics.median(times) for times in zip(*([each for _, each in run] for run in runs), strict=True)]
+        known = self._kernels if [each["name"] for each in self._kernels] == names else [{} for _ in names]
+        layers = [
+            {**tensors, "name": name, "seconds": seconds}
+            for tensors, name, seconds in zip(known, names, medians, strict=True)
+        ]
+        return {"seconds": statistics.median(whole), "layers": layers}
 
 
 def run(load: Callable[[str, int], Network], params: Json) -> Json:
@@ -98,6 +121,15 @@ def time(load: Callable[[str, int], Network], params: Json) -> Json:
     return {"samples": samples}
 
 
+def profile(load: Callable[[str, int], LibraryNetwork], params: Json) -> Json:
+    """Answer a ``profile`` request on this machine."""
+    network = load(params["bundle"], params["threads"])
+    network.feed_file(params.get("inputs"))
+    found = network.profile(params["repeat"])
+    environment.settle()
+    return found
+
+
 def _samples(load: Callable[[str, int], Network], params: Json) -> list[float]:
     network = load(params["bundle"], params["threads"])
     network.feed_file(params.get("inputs"))
@@ -109,12 +141,16 @@ class Libraries:
 
     def __init__(self) -> None:
         @lru_cache(maxsize=4)
-        def loaded(bundle: str, threads: int, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
+        def loaded(
+            bundle: str,
+            threads: int,
+            modified_ns: tuple[int, ...],  # noqa: ARG001 - part of the key
+        ) -> LibraryNetwork:
             return LibraryNetwork(Path(bundle), threads)
 
         self._loaded = loaded
 
-    def load(self, bundle: str, threads: int) -> Network:
+    def load(self, bundle: str, threads: int) -> LibraryNetwork:
         """Load a bundle's library, cached, to run on ``threads`` threads. Raises EngineFailure ``invalid_bundle``."""
         return self._loaded(bundle, threads, _modified_ns(bundle, [LIBRARY]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import subprocess
 import sys
@@ -184,6 +185,27 @@ def test_a_librarys_runs_are_timed(
         assert asking.refusal(engine, "run", params).engine_code == "invalid_bundle"
     finally:
         (built / "libmodel.so").write_bytes(content)
+
+
+def test_a_profile_has_every_kernel_with_its_tensors(
+    library_engine: EngineSession, built: Path, inputs: list[Path]
+) -> None:
+    params = {"bundle": str(built), "inputs": str(inputs[0]), "threads": 1, "repeat": 3}
+    found = library_engine.request("profile", params, timeout=60)
+    layers = found["layers"]
+    assert all(0 < layer["seconds"] < found["seconds"] < 1 for layer in layers)
+    assert all(layer["outputs"] and layer["inputs"] for layer in layers)
+    first = next(layer for layer in layers if "conv" in layer["name"])
+    sizes = {role: max(map(math.prod, first[role])) for role in ("inputs", "weights", "outputs")}
+    assert (sizes["inputs"], sizes["weights"] % 27) == (3 * 16 * 16, 0)
+    assert first["bytes"] >= 4 * sum(sizes.values())
+    (built / "kernels.json").rename(built / "hidden")
+    try:
+        # As builds of earlier releases.
+        params["threads"] = 2
+        assert library_engine.request("profile", params, timeout=60)["layers"][0].keys() == {"name", "seconds"}
+    finally:
+        (built / "hidden").rename(built / "kernels.json")
 
 
 @pytest.fixture

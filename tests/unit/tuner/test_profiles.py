@@ -1,0 +1,173 @@
+"""Kernels of both engines matched with ONNX Runtime's nodes, as real jobs name and shape them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from domain.profiles import Bandwidth, Bound, OperatorTime, Peak, Profile
+from tuner.results import profiles
+from tuner.results.profiles import Task
+
+PEAK = Peak(flops=100e9, bandwidths=(Bandwidth(size=1000, speed=1e9), Bandwidth(size=10_000, speed=1e8)))
+
+
+def kernel(name: str, data: list[int], weights: list[int] | None, result: list[int], *, us: float = 10) -> Any:
+    return {
+        "name": name, "inputs": [data], "weights": [weights] if weights else [], "outputs": [result],
+        "seconds": us * 1e-6, "bytes": 4 * sum(math.prod(shape) for shape in (data, weights or [0], result)),
+    }  # fmt: skip
+
+
+def node(operator: str, name: str, read: list[list[int]], result: list[int], *, us: float = 5, **more: Any) -> Any:
+    return {
+        "name": name, "operator": operator, "inputs": read, "outputs": [result], "seconds": us * 1e-6, "flop": None,
+        **more,
+    }  # fmt: skip
+
+
+def made(
+    kernels: Sequence[Any], nodes: Sequence[Any], tasks: Sequence[Task] = (), precision: str = "f32", peak: Peak = PEAK
+) -> Profile:
+    return profiles.make(
+        build={"seconds": sum(each["seconds"] for each in kernels) + 3e-6, "layers": kernels},
+        reference={"seconds": sum(each["seconds"] for each in nodes) + 2e-6, "layers": nodes},
+        tasks=tasks, peak=peak, variant="tuned", compared_with="ONNX Runtime", threads=1, precision=precision,
+    )  # fmt: skip
+
+
+def names(profile: Profile) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    return {each.name: (each.kernels, each.nodes) for each in profile.operators}
+
+
+CONV = node("Conv", "/1/Conv", [[1, 8, 4, 4], [16, 8, 1, 1]], [1, 16, 4, 4], flop=4096.0)
+BLOCKED = kernel("fused_nn_contrib_conv2d_NCHWc_add_nn_relu_1", [1, 1, 4, 4, 8], [1, 1, 1, 1, 8, 16], [1, 1, 4, 4, 16])
+
+
+def test_layouts_do_not_matter_and_equal_layers_stay_in_their_order() -> None:
+    again = {**CONV, "name": "/2/Conv", "seconds": 7e-6}
+    other = node("Conv", "/3/Conv", [[1, 16, 4, 4], [16, 1, 3, 3]], [1, 16, 4, 4])
+    depthwise = kernel("fused_conv2d2", [1, 4, 4, 16], [3, 3, 16, 1], [1, 4, 4, 16])
+    found = made([depthwise, BLOCKED, {**BLOCKED, "name": "conv2d_9", "seconds": 20e-6}], [CONV, again, other])
+    assert names(found) == {
+        "/2/Conv": (("conv2d_9",), ("Conv /2/Conv",)),
+        "/1/Conv": ((BLOCKED["name"],), ("Conv /1/Conv",)),
+        "/3/Conv": (("fused_conv2d2",), ("Conv /3/Conv",)),
+    }
+    assert [round(each.loss * 1e6) for each in found.operators] == [13, 5, 5]
+
+
+def test_onnx_runtime_pads_channels_and_hides_prepacked_weights() -> None:
+    """Of 40 and of 48 channels it makes the same sizes: only the order tells these layers apart."""
+    depthwise = [kernel(f"depthwise_conv2d_{c}", [1, c, 3, 9], [c, 1, 5, 5], [1, c, 3, 9]) for c in (40, 48)]
+    gate = kernel("conv2d_gate", [1, 1, 1, 1, 22], [2, 1, 1, 1, 22, 11], [1, 2, 1, 1, 11])
+    product = kernel("nn_dense", [1, 200], [2, 200], [1, 2])
+    padded = [node("Conv", f"/{c}", [[1, 48, 3, 9], [48, 1, 5, 5], [48]], [1, 48, 3, 9], us=c) for c in (40, 48)]
+    nodes = [
+        *padded,
+        node("Conv", "/gate", [[1, 22, 1, 1], [32, 22, 1, 1]], [1, 32, 1, 1]),
+        node("Gemm", "/fc", [[1, 200], [2]], [1, 2]),
+    ]
+    found = made([*depthwise, gate, product], nodes)
+    assert {each.name: each.kernels for each in found.operators} == {
+        "/40": ("depthwise_conv2d_40",),
+        "/48": ("depthwise_conv2d_48",),
+        "/gate": ("conv2d_gate",),
+        "/fc": ("nn_dense",),
+    }
+
+
+def test_branches_in_another_order_are_matched_too() -> None:
+    wide = kernel("conv2d_wide", [1, 8, 4, 4], [32, 8, 1, 1], [1, 32, 4, 4])
+    nodes = [CONV, node("Conv", "/wide", [[1, 8, 4, 4], [32, 8, 1, 1]], [1, 32, 4, 4])]
+    assert names(made([wide, BLOCKED], nodes)) == {
+        "/1/Conv": ((BLOCKED["name"],), ("Conv /1/Conv",)),
+        "/wide": (("conv2d_wide",), ("Conv /wide",)),
+    }
+
+
+def test_padded_and_transformed_layers_are_still_the_same() -> None:
+    winograd = kernel("conv2d_winograd", [1, 8, 8, 8], [6, 6, 8, 8], [1, 8, 8, 8])
+    aligned = kernel("fused_nn_dense_add", [1, 112], [112, 16], [1, 16])
+    found = made(
+        [winograd, aligned],
+        [
+            node("Gemm", "/fc", [[1, 100], [13, 100]], [1, 13]),
+            node("Conv", "/c", [[1, 8, 8, 8], [8, 8, 3, 3]], [1, 8, 8, 8]),
+        ],
+    )
+    assert names(found) == {
+        "/c": (("conv2d_winograd",), ("Conv /c",)),
+        "/fc": (("fused_nn_dense_add",), ("Gemm /fc",)),
+    }
+
+
+def test_what_a_compiler_fuses_belongs_to_the_layer_before() -> None:
+    nodes = [CONV, node("HardSwish", "/act", [[1, 16, 4, 4]], [1, 16, 4, 4]), node("MaxPool", "/p", [], [1, 16, 2, 2])]
+    found = made([BLOCKED, kernel("fused_nn_max_pool2d", [1, 16, 4, 4], None, [1, 16, 2, 2])], nodes)
+    assert names(found) == {
+        "/1/Conv": ((BLOCKED["name"],), ("Conv /1/Conv", "HardSwish /act")),
+        "/p": (("fused_nn_max_pool2d",), ("MaxPool /p",)),
+    }
+    assert found.operators[0].reference_seconds == pytest.approx(5e-6)
+
+
+def test_what_nothing_equals_stands_by_itself_and_sums_add_up() -> None:
+    transforms = [kernel(f"layout_transform_{number}", [1, 16], None, [1, 16], us=4) for number in (3, 4)]
+    lost = kernel("conv2d_transpose", [1, 2, 2, 2], [2, 2, 2, 2], [1, 2, 9, 9])
+    nodes = [CONV, node("ReorderInput", "r1", [], [1, 8, 4, 4]), node("ReorderInput", "r2", [], [1, 8, 4, 4])]
+    found = made([*transforms, BLOCKED, lost], nodes)
+    assert names(found) == {
+        "conv2d_transpose": (("conv2d_transpose",), ()),
+        "layout_transform_3": (("layout_transform_3", "layout_transform_4"), ()),
+        "/1/Conv": ((BLOCKED["name"],), ("Conv /1/Conv",)),
+        "ReorderInput": ((), ("ReorderInput r1", "ReorderInput r2")),
+    }
+    assert math.fsum(each.seconds for each in found.operators) + found.outside == pytest.approx(found.seconds)
+    theirs = math.fsum(each.reference_seconds for each in found.operators) + found.reference_outside
+    assert theirs == pytest.approx(found.reference_seconds)
+    losses = math.fsum(each.loss for each in found.operators) + found.outside - found.reference_outside
+    assert losses == pytest.approx(found.seconds - found.reference_seconds)
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["conv2d 1×8×4×4 ∗ 16×8×1×1", "conv2d+add+relu 1×4×4×8 ∗ 1×1×8×16 → 1×4×4×16"],
+)
+def test_the_fastest_task_of_a_layer_says_its_time_alone(description: str) -> None:
+    tasks = [
+        Task(position=0, description="conv2d 1×8×8×8 ∗ 16×8×1×1", seconds=1e-6),
+        Task(position=1, description=description, seconds=9e-6),
+        Task(position=2, description=description, seconds=8e-6),
+    ]
+    [layer] = made([BLOCKED], [CONV], tasks).operators
+    assert (layer.task, layer.alone_seconds) == (2, 8e-6)
+    [alone] = made([BLOCKED], [], tasks).operators
+    assert alone.task == 2, "its own tensors say so"
+
+
+def only(profile: Profile) -> OperatorTime:
+    [found] = profile.operators
+    return found
+
+
+def test_the_share_is_of_the_limit_that_binds() -> None:
+    layer = only(made([BLOCKED], [CONV]))
+    # 512 bytes in, 512 of weights, 1024 out: 2.048 µs at the speed of more than 1000 bytes, 0.04 µs of operations.
+    assert (layer.bound, layer.share) == (Bound.MEMORY, pytest.approx(0.2048))
+    heavy = only(made([BLOCKED], [{**CONV, "flop": 5e5}]))
+    assert (heavy.bound, heavy.share) == (Bound.COMPUTE, pytest.approx(0.5))
+    assert only(made([BLOCKED], [{**CONV, "flop": 5e5}], precision="bf16")).bound is Bound.MEMORY
+    unknown = only(made([BLOCKED], [CONV], peak=Peak(flops=None)))
+    assert (unknown.share, unknown.bound) == (None, None)
+
+
+def test_builds_without_shapes_are_listed_by_kernel() -> None:
+    bare = {"name": "fused_nn_conv2d", "seconds": 1e-5}
+    assert names(made([bare], [CONV])) == {
+        "fused_nn_conv2d": (("fused_nn_conv2d",), ()),
+        "Conv": ((), ("Conv /1/Conv",)),
+    }

@@ -1,0 +1,103 @@
+"""Profile of the published build, beside the reference's: a few seconds at the end of stage ``benchmark``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from domain import errors
+from domain.artifacts import Report, Variant
+from domain.models import ModelFormat
+from domain.ports import Engine
+from domain.profiles import Profile
+from storage import tuning_tasks
+from tuner.results import peaks, profiles
+from tuner.results.profiles import Task
+from worker.engines import ONNX
+from worker.pipeline import builds, recovery
+from worker.pipeline.context import JobContext
+
+_SIDE_SECONDS = 1.0
+"""Wanted duration of the profiled runs of one side."""
+_RUNS = (5, 50)
+"""Least and most profiled runs."""
+_RUNS_EACH = 4
+"""Runs for each profiled one: itself, the timed ones in between, and what warms up."""
+_MOST_SECONDS = 30.0
+_TIMEOUT_SECONDS = 120.0
+
+
+def measure(context: JobContext, report: Report) -> Profile | str:
+    """Return the profile of the published build, or why there is none. A failure does not fail the job."""
+    hindrance = _hindrance(context, report)
+    if hindrance:
+        return hindrance
+    try:
+        with context.exclusive_device():
+            return _measure(context, report)
+    except errors.EngineError as error:
+        recovery.tolerate(context, error)
+        reason = f"the profile failed: {error.message[:500]}"
+        context.note(reason)
+        return reason
+
+
+def _hindrance(context: JobContext, report: Report) -> str | None:
+    if not context.measures or not context.reference_shares_device:
+        return "nothing was measured on the worker's CPU"
+    if context.model.facts.format is not ModelFormat.ONNX:
+        return "ONNX Runtime, which a profile is compared with, does not run IRModules"
+    if not {_variant(context, report), Variant.REFERENCE} <= report.timings.keys():
+        return "the build or ONNX Runtime was not timed"
+    if not builds.process_of(context, _variant(context, report)).is_library:
+        return "the build needs TVM, and only libraries are profiled"
+    seconds = math.fsum(_seconds(report, each) for each in (_variant(context, report), Variant.REFERENCE))
+    if _RUNS[0] * _RUNS_EACH * seconds > min(_MOST_SECONDS, context.limit.unspent / 2):
+        return "a profile would have taken too long"
+    return None
+
+
+def _variant(context: JobContext, report: Report) -> Variant:
+    """Return the compiled build to profile: what is published, if it is one."""
+    compiled = builds.compiled(context)
+    return report.published if report.published in compiled else compiled[-1]
+
+
+def _measure(context: JobContext, report: Report) -> Profile:
+    variant = _variant(context, report)
+    process = builds.process_of(context, variant)
+    bundle = {"bundle": str(builds.folder(context, variant))}
+    reference = {"path": str(context.prepared)}
+    return profiles.make(
+        build=_ask(context, process.get(), bundle, _seconds(report, variant)),
+        reference=_ask(context, context.engines.get(ONNX), reference, _seconds(report, Variant.REFERENCE)),
+        tasks=_tasks(context),
+        peak=peaks.measure(context.threads),
+        variant=str(variant),
+        compared_with=report.compared_with,
+        threads=context.threads,
+        precision=report.precision,
+    )
+
+
+def _ask(context: JobContext, engine: Engine, model: dict[str, Any], seconds: float) -> dict[str, Any]:
+    least, most = _RUNS
+    repeat = min(most, max(least, math.ceil(_SIDE_SECONDS / seconds)))
+    inputs: Path = context.seeded_inputs[0]
+    params = {**model, "inputs": str(inputs), "threads": context.threads, "repeat": repeat}
+    return engine.request("profile", params, timeout=_TIMEOUT_SECONDS, canceled=context.canceled)
+
+
+def _seconds(report: Report, variant: Variant) -> float:
+    return report.timings[variant].median
+
+
+def _tasks(context: JobContext) -> list[Task]:
+    with context.database.reading() as session:
+        found = tuning_tasks.of_job(session, context.job.id)
+    return [
+        Task(position=task.extracted.position, description=task.extracted.description, seconds=task.best_latency)
+        for task in found
+        if task.best_latency is not None
+    ]

@@ -31,8 +31,9 @@ from tuner.results import verification
 _HERE = Path(__file__).parent
 _ENGINES = ("relay", "relax")
 _MODELS = ("ppocr-cls", "ppocr-det", "squeezenet", "shufflenet", "magika")
-_SLICE_SECONDS, _PAUSE_SECONDS = 0.05, 0.02
-"""A way runs for so long at a time. In the pause, the threads of the one before stop looking for work."""
+_SLICE_SECONDS, _PAUSE_SECONDS = 0.05, 0.03
+"""A way runs for so long at a time, and the next one begins when its process used no CPU for the pause."""
+_LONGEST_PAUSE_SECONDS = 2.0
 _LEAST_SLICES = 5
 _OVERHEAD_RUNS = 300
 _SESSIONS = 4
@@ -75,6 +76,20 @@ class Arm:
         self.process.stdin.write(f"{command}\n")
         self.process.stdin.flush()
         return self._answer()
+
+    def rest(self) -> None:
+        """Wait until the process is idle: threads of TVM keep looking for work for a tenth of a second and longer."""
+        last, end = self._cpu_ticks(), time.monotonic() + _LONGEST_PAUSE_SECONDS
+        while time.monotonic() < end:
+            time.sleep(_PAUSE_SECONDS)
+            before, last = last, self._cpu_ticks()
+            if last == before:
+                return
+
+    def _cpu_ticks(self) -> int:
+        """CPU time of all threads, in hundredths of a second."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
 
     def _answer(self) -> Facts:
         assert self.process.stdout  # noqa: S101 - for mypy
@@ -193,11 +208,12 @@ def _timed(arms: dict[str, Arm], seconds: float) -> Facts:
     for arm in arms.values():
         once = arm.ask("time 3")["seconds"]
         arm.runs = max(1, round(_SLICE_SECONDS / once))
+        arm.rest()
     slices = max(_LEAST_SLICES, round(seconds / (len(arms) * (_SLICE_SECONDS + _PAUSE_SECONDS))))
     for _ in range(slices):
         for arm in arms.values():
-            time.sleep(_PAUSE_SECONDS)
             arm.samples.append(arm.ask(f"time {arm.runs}")["seconds"])
+            arm.rest()
     medians = {name: median(arm.samples) for name, arm in arms.items()}
     overheads = {name: arms[name].ask(f"overhead {_OVERHEAD_RUNS}")["seconds"] for name in ("c", "python")}
     onnxruntime = arms["onnxruntime"].ask(f"overhead {_OVERHEAD_RUNS}")["seconds"]

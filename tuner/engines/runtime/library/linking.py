@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,6 +68,18 @@ _PROVIDED = frozenset(
 """Functions of TVM's runtime that the driver defines, most of them as pointers."""
 _CALLED = ".tvm_func."
 """Prefix of the symbols in which kernels keep what they call by name."""
+_CALLERS = frozenset(
+    {
+        "TVMBackendGetFuncFromEnv",
+        "TVMFFIEnvModLookupFromImports",
+        "TVMFFIFunctionCall",
+        "TVMFFIHandleInitOnce",
+        "TVMFuncCall",
+    }
+)
+"""Functions through which kernels call others by name."""
+_FOR_CALLS = frozenset({"calls.c", "sorting.c"})
+"""Sources of the driver for such kernels alone: they take as long to compile as the others together."""
 _CALLABLE = frozenset(f"tvm.contrib.sort.{name}" for name in ("argsort", "argsort_nms", "sort", "topk"))
 """Functions that kernels may call by name, as ``c/calls.c`` lists them."""
 _WRAPPED = ("expf", "exp2f", "logf", "log2f", "powf", "exp", "exp2", "log", "log2", "pow", "fmod", "fmodf")
@@ -97,7 +109,7 @@ def link(
     write ``libmodel.a``, of which programs may link several, and ``libmodel.h``. More weights than ``max_bytes_inside``
     become ``libmodel.weights``. Raises NotStandalone for what needs TVM's runtime or does not link.
     """
-    _refuse_runtime_calls(objects)
+    driver = _driver(objects)
     packed = source.weights(plan.constants)
     is_outside = packed.size > max_bytes_inside
     outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest()) if is_outside else None
@@ -116,7 +128,7 @@ def link(
         (work / "weights.S").write_text(_WEIGHTS.format(alignment=memory.ALIGNMENT))
         (work / "exports.map").write_text(_EXPORTS)
         sources = ["model.c", "weights.S", *map(str, objects)]
-        _share(compiler, sources, work, is_outside=is_outside)
+        _share(compiler, [*driver, *sources], work, is_outside=is_outside)
         shutil.copyfile(work / LIBRARY, folder / LIBRARY)
         written = [LIBRARY, HEADER, *([WEIGHTS] if is_outside else [])]
         if binutils is None:
@@ -126,15 +138,20 @@ def link(
         if outside:
             # Of several models in one program, each needs a file of its own.
             (work / "model.c").write_text(source.model(plan, planned, packed, facts, replace(outside, name=weights)))
-        _archive(compiler, binutils, sources, function, work, is_outside=is_outside)
+        # Static programs bring their own libm.
+        without_math = [path for path in driver if path != str(DRIVER / "math.c")]
+        _archive(compiler, binutils, [*without_math, *sources], function, work, is_outside=is_outside)
         shutil.copyfile(work / ARCHIVE, folder / ARCHIVE)
     header = _ARCHIVE_HEADER.format(function=function, guard=f"{function.upper()}_H", weights=weights)
     (folder / ARCHIVE_HEADER).write_text(header)
     return [*written, ARCHIVE, ARCHIVE_HEADER]
 
 
-def _refuse_runtime_calls(objects: Sequence[Path]) -> None:
-    """Raise NotStandalone if kernels call functions of TVM's runtime that the driver lacks: pointers would be null."""
+def _driver(objects: Sequence[Path]) -> list[str]:
+    """Return the driver's sources that the kernels need.
+
+    Raises NotStandalone if kernels call functions of TVM's runtime that the driver lacks: pointers would be null.
+    """
     imported: set[str] = set()
     called: set[str] = set()
     for path in objects:
@@ -143,9 +160,15 @@ def _refuse_runtime_calls(objects: Sequence[Path]) -> None:
                 called.add(name.removeprefix(_CALLED))
             elif name.startswith("__TVM") or (name.startswith("TVM") and not symbol.is_defined):
                 imported.add(name)
-    lacking = sorted(called - _CALLABLE) or sorted(name.removeprefix("__") for name in imported - _PROVIDED)
+    lacking = sorted(called - _CALLABLE) or sorted(_bare(imported - _PROVIDED))
     if lacking:
         raise NotStandalone(f"functions of TVM's runtime: {', '.join(lacking)}")
+    left_out = frozenset() if called or not _CALLERS.isdisjoint(_bare(imported)) else _FOR_CALLS
+    return [str(path) for path in sorted(DRIVER.glob("*.c")) if path.name not in left_out]
+
+
+def _bare(names: Iterable[str]) -> set[str]:
+    return {name.removeprefix("__") for name in names}
 
 
 def separate_library(compiler: str, name: str) -> str:
@@ -165,7 +188,6 @@ def _share(compiler: str, sources: Sequence[str], work: Path, *, is_outside: boo
     command = [
         *(compiler, "-shared", "-o", LIBRARY, *_OPTIONS, "-I", str(DRIVER)),
         *_weights_option(is_outside),
-        *(str(path) for path in sorted(DRIVER.glob("*.c"))),
         *sources,
         *("-Wl,--gc-sections", "-Wl,--version-script=exports.map"),
         # Threads of the library may end after dlclose.
@@ -184,11 +206,9 @@ def _archive(
     compiler: str, binutils: Binutils, sources: Sequence[str], function: str, work: Path, *, is_outside: bool
 ) -> None:
     """Write an archive of one object file that defines one global symbol: all others may be in other models, too."""
-    # Static programs bring their own libm.
-    driver = [str(path) for path in sorted(DRIVER.glob("*.c")) if path.name != "math.c"]
     named = (f"-Dtunesmith_get_api={function}", "-DTUNESMITH_STATIC", "-DTUNESMITH_NO_DLOPEN")
     relocatable = (compiler, "-r", "-nostdlib", "-o", "model.o", *_OPTIONS, "-I", str(DRIVER))
-    _run([*relocatable, *named, *_weights_option(is_outside), *driver, *sources], work)
+    _run([*relocatable, *named, *_weights_option(is_outside), *sources], work)
     _run([binutils.objcopy, f"--keep-global-symbol={function}", "--strip-unneeded", "model.o"], work)
     _run([binutils.ar, "rcsD", ARCHIVE, "model.o"], work)
 

@@ -235,4 +235,4 @@ def _summed_axes(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) 
 
 
 def _set(tensor: onnx.TensorProto, array: Any) -> None:
-    tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array, order="C"), tensor.name))

@@ -11,7 +11,7 @@ import onnx
 
 from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
 from tuner.engines.onnx.rewriting import applying
-from tuner.engines.onnx.rewriting.plain import fused, loops, quantized, recurrent
+from tuner.engines.onnx.rewriting.plain import explicit, fused, loops, quantized, recurrent
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import environment
@@ -160,7 +160,7 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
 
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the model without operators that few compilers support, or None if it has none or proof fails."""
-    if _REPLACED.isdisjoint(node.op_type for node in model.graph.node):
+    if not any(node.op_type in _REPLACED or explicit.applies(node) for node in model.graph.node):
         return None
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
@@ -176,7 +176,12 @@ def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     return done.model
 
 
-def _folded(static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> onnx.ModelProto | None:
+_MOST_FOLDINGS = 3
+
+
+def _folded(
+    static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays, folding: int = 1
+) -> onnx.ModelProto | None:
     with tempfile.TemporaryDirectory(prefix="tunesmith-prepare-") as folder:
         target = Path(folder) / "folded.onnx"
         try:
@@ -194,7 +199,12 @@ def _folded(static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arr
         return None
     if {value.name for value in folded.graph.input} != set(inputs):
         return None
-    return folded if _agrees(folded, inputs, expected) else None
+    if not _agrees(folded, inputs, expected):
+        return None
+    if folding < _MOST_FOLDINGS and any(node.op_type == "Shape" for node in folded.graph.node):
+        # ONNX Runtime replaces an operator that it lacks by its definition, whose sizes only the next folding knows.
+        return _folded(folded, inputs, expected, folding + 1) or folded
+    return folded
 
 
 def _agrees(folded: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> bool:

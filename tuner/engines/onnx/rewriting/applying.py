@@ -13,7 +13,7 @@ import onnx
 from tuner.engines.onnx import arrays, comparing, models, sessions
 from tuner.engines.onnx.rewriting import graphs, groups, lines, transposed
 from tuner.engines.onnx.rewriting.aligned import padding
-from tuner.engines.onnx.rewriting.plain import fused, loops, quantized, recurrent
+from tuner.engines.onnx.rewriting.plain import explicit, fused, loops, quantized, recurrent
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -41,6 +41,7 @@ PASSES: tuple[Pass, ...] = (
 
 PLAIN: tuple[Pass, ...] = (
     Pass(name="loops", apply=lambda model, _: loops.apply(model)),
+    Pass(name="explicit", apply=lambda model, _: explicit.apply(model)),
     Pass(name="fused", apply=lambda model, _: fused.apply(model)),
     Pass(name="quantized", apply=lambda model, _: quantized.apply(model)),
     Pass(name="recurrent", apply=lambda model, _: recurrent.apply(model)),

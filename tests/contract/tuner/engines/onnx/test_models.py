@@ -162,3 +162,24 @@ def test_a_wrong_shape_is_explained(
     with pytest.raises(errors.EngineRequestFailed, match=words) as caught:
         _prepare(reference, tmp_path, models.small_network(), **shapes)
     assert caught.value.engine_code == "shape_mismatch"
+
+
+_DEFINED = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx import preparing
+
+path, shape = sys.argv[1] + "/model.onnx", [2, 8, 5, 5]
+info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+weights = [numpy_helper.from_array(np.full(8, value, np.float32), name) for name, value in (("s", 0.5), ("b", 2))]
+node = helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=4)
+graph = helper.make_graph([node], "g", [info("x")], [info("y")], weights)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+told = sorted(preparing.prepare(path, {}, path + ".prepared")["operators"])
+"""
+
+
+def test_sizes_in_the_definition_of_an_operator_are_folded(tmp_path: Path) -> None:
+    operators = inside.run(_DEFINED, tmp_path)
+    assert "ReduceMean" in operators
+    assert not {"GroupNormalization", "Shape"} & set(operators)

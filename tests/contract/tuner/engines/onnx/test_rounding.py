@@ -282,6 +282,34 @@ def test_a_quantized_network_may_round_other_integers_where_the_reference_does(
     assert inside.run(COMPARING + QUANTIZED, tmp_path, *prepared) == [16, True, True, False]
 
 
+SUM = """
+from pathlib import Path
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from tuner.engines.onnx import perturbing
+
+info = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 8])
+weights = [numpy_helper.from_array(np.float32(0.03), "scale"), numpy_helper.from_array(np.uint8(120), "zero")]
+nodes = []
+for number, name in enumerate(("x", "x", "sum")):
+    if name == "sum":
+        nodes.append(helper.make_node("Add", ["d0", "d1"], ["sum"]))
+    nodes.append(helper.make_node("QuantizeLinear", [name, "scale", "zero"], [f"q{number}"]))
+    nodes.append(helper.make_node("DequantizeLinear", [f"q{number}", "scale", "zero"], [f"d{number}"]))
+graph = helper.make_graph(nodes, "g", [info("x")], [info("d2")], weights)
+folder = Path(sys.argv[1])
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "model.onnx")
+np.savez(folder / "inputs.npz", x=np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32))
+inputs, runs = [str(folder / "inputs.npz")], [str(folder / "runs")]
+told = len(perturbing.run(str(folder / "model.onnx"), inputs, runs, threads=1, seconds=30)["paths"])
+"""
+
+
+def test_moved_scales_stay_scalars_which_quantized_sums_need(tmp_path: Path) -> None:
+    assert inside.run(SUM, tmp_path) == 16
+
+
 def test_no_run_starts_that_may_end_too_late(
     reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:

@@ -84,6 +84,10 @@ class Emitter:
         self._added += made.weights
         return made.outputs
 
+    def append(self, node: onnx.NodeProto) -> None:
+        """Emit a node as it is."""
+        self._nodes.append(node)
+
     def copy(self, node: onnx.NodeProto, operator: str, inputs: Iterable[str], output: str | None = None) -> str:
         """Emit an operator of the standard domain with the attributes of ``node``."""
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}

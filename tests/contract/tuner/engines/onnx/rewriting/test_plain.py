@@ -250,6 +250,31 @@ one("Attention", {name: [2, 4, 3, 8] for name in "qkv"}, [2, 4, 3, 8], "", 23)
 one("Attention", words, [2, 3, 8], "", 23, q_num_heads=2, kv_num_heads=2, scale=0.4)
 """
 
+_EXPLICIT = """
+L = TensorProto.INT64
+def one(operator, inputs, shape, opset=17, before=(), kind=F, weights=(), given="x", **attributes):
+    node = helper.make_node(operator, [given, *weights], ["y"], **attributes)
+    told.append({"operator": operator, **told_of([*before, node], inputs, [("y", kind, shape)], opset)})
+
+image = [("x", F, [1, 3, 9, 8])]
+for side in ("SAME_UPPER", "SAME_LOWER"):
+    same = {"auto_pad": side, "kernel_shape": [3, 4], "strides": [2, 1]}
+    one("Conv", image, [1, 4, 5, 8], weights=[floats(4, 3, 3, 4)], **same)
+    one("MaxPool", image, [1, 3, 5, 8], **same)
+    for inside in (0, 1):
+        one("AveragePool", image, [1, 3, 5, 8], count_include_pad=inside, **same)
+one("Pad", image, [1, 3, 12, 8], 18, weights=[weight(np.array([1, 2])), "", weight(np.array([-2]))], mode="reflect")
+number = lambda value: weight(np.int64(value))
+for axis in (-1, 0):
+    before = [helper.make_node("Cast", ["x"], ["whole"], to=L), helper.make_node("Mod", ["whole", number(7)], ["part"]),
+              helper.make_node("Sub", ["part", number(3)], ["place"])]
+    values = weight(np.array([-1, 2], np.float32))
+    one("OneHot", [("x", U, [3, 4])], [3, 4, 5] if axis else [5, 3, 4], before=before, given="place",
+        weights=[number(5), values], axis=axis)
+rest = [number(2**63 - 1), weight(np.float32(0.3)), weight(np.float32(0.1))]
+one("NonMaxSuppression", [("x", F, [1, 6, 4]), ("z", F, [1, 2, 6])], ["n", 3], kind=L, weights=["z", *rest])
+"""
+
 _MASKED = """
 shapes = {"q": [1, 2, 3, 8], "k": [1, 2, 3, 8], "v": [1, 2, 3, 8]}
 for more, is_masked in (({"is_causal": 1}, False), ({}, True)):
@@ -295,6 +320,13 @@ def test_fused_operators_become_what_they_stand_for() -> None:
         assert operator["domains"] == [""]
         assert operator["operator"] not in operator["operators"]
         assert operator["error"] < 1e-5, operator
+
+
+def test_operators_get_their_explicit_forms() -> None:
+    for operator in _told(_EXPLICIT):
+        assert operator["applied"] == {"explicit": 1}, operator
+        assert operator["error"] < 1e-5, operator
+        assert operator["operator"] != "OneHot" or "OneHot" not in operator["operators"]
 
 
 def test_attention_with_masks_is_left() -> None:

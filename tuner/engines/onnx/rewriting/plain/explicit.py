@@ -1,0 +1,117 @@
+"""Explicit forms of operators whose attributes or operands leave something to be computed.
+
+Not every engine imports the others: padding by ``auto_pad`` or of some axes, ``OneHot``, and a number of boxes that
+does not fit into 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from tuner.engines.onnx import models
+from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+
+_WINDOWED = ("AveragePool", "Conv", "LpPool", "MaxPool")
+OPERATORS = frozenset({"NonMaxSuppression", "OneHot"})
+
+
+def applies(node: onnx.NodeProto) -> bool:
+    """Return whether a node may have another form, so that the pass is worth its check."""
+    if node.op_type in _WINDOWED:
+        return graphs.attribute(node, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
+    return node.op_type in OPERATORS or (node.op_type == "Pad" and len(node.input) > len(("data", "pads", "value")))
+
+
+class _Forms:
+    def __init__(self, emitter: Emitter) -> None:
+        self._e = emitter
+
+    def find(self, node: onnx.NodeProto) -> Replacement | None:
+        if node.domain not in models.STANDARD_DOMAINS or not applies(node):
+            return None
+        if node.op_type in _WINDOWED:
+            return self._window
+        return {"NonMaxSuppression": self._boxes, "OneHot": self._one_hot, "Pad": self._pad}[node.op_type]
+
+    def _window(self, node: onnx.NodeProto) -> bool:
+        """Emit the padding that ``auto_pad`` stands for."""
+        shape, made = self._e.shapes.get(node.input[0]), self._e.shapes.get(node.output[0])
+        weight = self._e.shapes.get(node.input[1]) if len(node.input) > 1 else None
+        kernel = graphs.attribute(node, "kernel_shape") or (weight or ())[2:]
+        if shape is None or made is None or len(kernel) != len(shape) - 2:
+            return False
+        ones = [1] * len(kernel)
+        strides = graphs.attribute(node, "strides", ones)
+        dilations = graphs.attribute(node, "dilations", ones)
+        spans = [(size - 1) * wide + 1 for size, wide in zip(kernel, dilations, strict=True)]
+        totals = [
+            max(0, (count - 1) * stride + span - size)
+            for size, count, stride, span in zip(shape[2:], made[2:], strides, spans, strict=True)
+        ]
+        less = [total // 2 for total in totals]
+        more = [total - each for total, each in zip(totals, less, strict=True)]
+        is_upper = graphs.attribute(node, "auto_pad") == b"SAME_UPPER"
+        pads = [*less, *more] if is_upper else [*more, *less]
+        plain = onnx.NodeProto()
+        plain.CopyFrom(node)
+        del plain.attribute[:]
+        plain.attribute.extend(each for each in node.attribute if each.name not in ("auto_pad", "pads"))
+        plain.attribute.append(onnx.helper.make_attribute("pads", pads))
+        self._e.append(plain)
+        return True
+
+    def _pad(self, node: onnx.NodeProto) -> bool:
+        """Emit padding of all axes."""
+        name, pads, value, axes = node.input
+        shape, given, chosen = self._e.shapes.get(name), self._e.value(pads), self._e.value(axes)
+        if shape is None or given is None or chosen is None:
+            return False
+        every = np.zeros((2, len(shape)), np.int64)
+        every[:, chosen] = given.reshape(2, -1)
+        inputs = [name, self._e.constant(every.reshape(-1), np.int64), *([value] if value else [])]
+        self._e.copy(node, "Pad", inputs, node.output[0])
+        return True
+
+    def _boxes(self, node: onnx.NodeProto) -> bool:
+        """Emit a selection of no more boxes than there are."""
+        shape = self._e.shapes.get(node.input[0])
+        most = self._e.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+        if shape is None or most is None or most.reshape(-1)[0] <= shape[1]:
+            return False
+        inputs = list(node.input)
+        inputs[2] = self._e.constant(np.full(most.shape, shape[1]), np.int64)
+        self._e.copy(node, node.op_type, inputs, node.output[0])
+        return True
+
+    def _one_hot(self, node: onnx.NodeProto) -> bool:
+        """Emit a choice between the two values by comparison with all indices."""
+        indices, depth, values = node.input
+        shape, count, pair = self._e.shapes.get(indices), self._e.value(depth), self._e.value(values)
+        if shape is None or count is None or pair is None:
+            return False
+        size = int(count.reshape(-1)[0])
+        axis = graphs.attribute(node, "axis", -1)
+        axis %= len(shape) + 1
+        places = np.arange(size).reshape([size if place == axis else 1 for place in range(len(shape) + 1)])
+        given = self._e.unsqueeze(self._e.cast(indices, TensorProto.INT64), axis)
+        # Negative indices count from the end.
+        hits: Sequence[str] = [
+            self._e.emit("Equal", [given, self._e.constant(places - moved, np.int64)]) for moved in (0, size)
+        ]
+        pair = pair.reshape(-1)
+        off, on = (self._e.constant(value, pair.dtype) for value in pair)
+        self._e.emit("Where", [self._e.emit("Or", hits), on, off], node.output[0])
+        return True
+
+
+def apply(model: onnx.ModelProto) -> int:
+    """Replace operators by their explicit forms and return their number."""
+    if models.opset(model) < OLDEST_OPSET:
+        return 0
+    emitter = Emitter(model)
+    return emitter.replace(_Forms(emitter).find)

@@ -251,6 +251,21 @@ def nonzero_places() -> bytes:
     return model(nodes, inputs={"x": (8,)}, outputs={"places": (1, "n")})
 
 
+def counted_by_values() -> bytes:
+    """The largest of ``x`` [8], as many as are not 0 but at most five: ``y`` [n]. Relax cannot import it."""
+    constants = {"one": 1, "five": 5}
+    nodes = [
+        _node("NonZero", ["x"], ["found"]),
+        _node("Size", ["found"], ["all"]),
+        _node("Reshape", ["all", "one"], ["count"]),
+        _node("Concat", ["count", "five"], ["counts"], axis=0),
+        _node("ReduceMin", ["counts"], ["least"], keepdims=1),
+        _node("TopK", ["x", "least"], ["y", "places"]),
+    ]
+    tensors = [_tensor(name, (1,), _INT64, struct.pack("<q", value)) for name, value in constants.items()]
+    return model(nodes, inputs={"x": (8,)}, outputs={"y": ("n",)}, tensors=tensors)
+
+
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))

@@ -176,12 +176,7 @@ def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     return done.model
 
 
-_MOST_FOLDINGS = 3
-
-
-def _folded(
-    static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays, folding: int = 1
-) -> onnx.ModelProto | None:
+def _folded(static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> onnx.ModelProto | None:
     with tempfile.TemporaryDirectory(prefix="tunesmith-prepare-") as folder:
         target = Path(folder) / "folded.onnx"
         try:
@@ -201,9 +196,10 @@ def _folded(
         return None
     if not _agrees(folded, inputs, expected):
         return None
-    if folding < _MOST_FOLDINGS and any(node.op_type == "Shape" for node in folded.graph.node):
+    before, now = ({node.op_type for node in each.graph.node} for each in (static, folded))
+    if "Shape" in now and now - before:
         # ONNX Runtime replaces an operator that it lacks by its definition, whose sizes only the next folding knows.
-        return _folded(folded, inputs, expected, folding + 1) or folded
+        return _folded(folded, inputs, expected) or folded
     return folded
 
 

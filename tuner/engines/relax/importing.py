@@ -61,7 +61,8 @@ def load(model: onnx.ModelProto) -> Imported:
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known())
     progress.begin("import", sum(counted.values()))
-    with faults.reported("import_failed", "TVM cannot import the model"), warnings.catch_warnings():
+    failing = faults.reported("import_failed", "TVM cannot import the model", hint=importing.hint(counted))
+    with failing, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Sanitized input names would not be those of the model.
         module = from_onnx(model, sanitize_input_names=False)

@@ -39,7 +39,8 @@ def load(model: onnx.ModelProto) -> Imported:
     importing.refuse_unknown(counted, _known(model))
     corrections.use_threads(1)
     progress.begin("import", sum(counted.values()))
-    with faults.reported("import_failed", "TVM cannot import the model"):
+    failing = faults.reported("import_failed", "TVM cannot import the model", hint=importing.hint(counted))
+    with failing:
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
     return Imported(
         module=module,

@@ -38,7 +38,7 @@ def require_known(noun: str, value: str, known: Collection[str]) -> None:
 
 
 @contextmanager
-def reported(code: str, what: str) -> Iterator[None]:
+def reported(code: str, what: str, *, hint: str | None = None) -> Iterator[None]:
     """Convert any exception of converters, passes, schedules or LLVM to EngineFailure ``code``: "``what``: message".
 
     The end of the trace becomes ``details.trace``.
@@ -49,7 +49,8 @@ def reported(code: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         frames = trace(error)
-        raise EngineFailure(code, f"{what}: {text_of(error)}", details={"trace": frames} if frames else {}) from error
+        details = {"trace": frames} if frames else {}
+        raise EngineFailure(code, f"{what}: {text_of(error)}", hint=hint, details=details) from error
 
 
 def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:

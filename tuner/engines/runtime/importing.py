@@ -137,3 +137,17 @@ def refuse_unknown(operators: dict[str, int], known: Collection[str]) -> None:
     if unknown:
         shown = ", ".join(f"{name} ({count}×)" for name, count in sorted(unknown.items()))
         raise EngineFailure("unsupported_operators", f"TVM cannot import: {shown}", details={"operators": unknown})
+
+
+_SIZED_BY_VALUES = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+
+
+def hint(operators: Mapping[str, int]) -> str | None:
+    """Return what to do if a model with these operators cannot be imported; None if nothing can be said.
+
+    Sizes that depend on values are the usual reason: TVM computes other sizes while it imports.
+    """
+    found = [f"{name} ({operators[name]}×)" for name in _SIZED_BY_VALUES if name in operators]
+    if not found:
+        return None
+    return f"The sizes of its tensors depend on values: {', '.join(found)}. Export it without the part that selects."

@@ -79,3 +79,11 @@ def test_bfloat16_is_left_to_autotvm(relax: EngineSession, prepared: Path, targe
     refused = asking.refusal(relax, "compile", {**params, "records": None})
     assert (refused.engine_code, "no schedules for bfloat16" in refused.message) == ("unsupported_dtype", True)
     assert "autotvm" in str(refused.hint)
+
+
+def test_sizes_that_depend_on_values_are_told_as_the_reason(
+    relax: EngineSession, reference: EngineSession, tmp_path: Path
+) -> None:
+    model = asking.prepare(reference, models.counted_by_values(), tmp_path)[0]
+    refused = asking.refusal(relax, "check", {"model": str(model)})
+    assert (refused.engine_code, "NonZero (1×)" in str(refused.hint)) == ("import_failed", True)

@@ -21,6 +21,13 @@ class Variant(StrEnum):
     TUNED = "tuned"
 
 
+class Runtime(StrEnum):
+    """Programs that may run a published bundle."""
+
+    TVM = "tvm"  # what was compiled: the bundle's library
+    ONNXRUNTIME = "onnxruntime"  # ONNX Runtime with its default options, on the prepared model
+
+
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """End-to-end latency of one variant, in seconds per run, from one interleaved benchmark."""
@@ -203,6 +210,10 @@ class Report:
     """Ratio of medians; 1.0 when untuned itself is published."""
     speedup_over_reference: float | None
     """None if the reference cannot run there: on a device behind RPC, on a GPU, or if nothing runs."""
+    runtime: Runtime = Runtime.TVM
+    """The fastest verified way to run the bundle: another runtime if it is clearly faster than the published build."""
+    runtime_version: str = ""
+    """Empty for ``tvm``: ``engines`` has its toolchain."""
     summary: str
     """One sentence with the speedup, or that there is none."""
     engines: dict[Variant, str] = field(default_factory=dict)
@@ -217,6 +228,18 @@ class Report:
     portfolio: tuple[Contender, ...] = ()
     """All candidate builds: those of the benchmark, fastest first, then the others in order of completion."""
     conditions: Conditions | None = None
+
+    @property
+    def fastest(self) -> Variant:
+        """Return the variant whose time is that of the bundle in its runtime."""
+        return Variant.REFERENCE if self.runtime is Runtime.ONNXRUNTIME else self.published
+
+    @property
+    def runtime_speedup_over_untuned(self) -> float | None:
+        """Return the ratio of medians of untuned and of the bundle in its runtime; None without a time of either."""
+        if Variant.UNTUNED not in self.timings or self.fastest not in self.timings:
+            return None
+        return self.timings[Variant.UNTUNED].median / self.timings[self.fastest].median
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from domain import errors
+from domain.artifacts import Runtime
 from domain.digests import ModelDigest
 from domain.targets import NATIVE, Device, Target, Toolchain
 
@@ -200,6 +201,8 @@ class JobRequest:
     accuracy: AccuracyGate = AccuracyGate()
     """Requirements of a build of reduced precision."""
     bundle_format: BundleFormat = BundleFormat.SHARED
+    runtimes: tuple[Runtime, ...] = tuple(Runtime)
+    """What the bundle may run with; always contains ``tvm``."""
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     measure: MeasureOptions = field(default_factory=MeasureOptions)
     tuner_options: TunerOptions = field(default_factory=TunerOptions)

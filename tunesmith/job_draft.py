@@ -54,7 +54,8 @@ class Cli:
     """Default: ``--field-name``. A switch is written ``--on/--off``."""
     metavar: str | None = None
     text: str | None = None
-    """How the text is parsed: ``share``, ``minutes`` (to seconds), ``shapes`` or ``labels``."""
+    """How the text is parsed: ``share``, ``minutes`` (to seconds), ``shapes``, ``labels`` or
+    ``names``."""
 
 
 @dataclass(frozen=True)
@@ -422,6 +423,19 @@ class JobDraft:
                 "static system library",
             ),
         ),
+    )
+    runtimes: list[str] = _option(
+        factory=lambda: ["tvm", "onnxruntime"],
+        max_length=8,
+        description="What the bundle may run with: tvm, the compiled library, which every bundle has, and onnxruntime. "
+        "If ONNX Runtime is clearly faster in the benchmark, the bundle contains the model for it, too.",
+        cli=Cli(
+            BUILD,
+            metavar="NAME,…",
+            help="What the bundle may run with: tvm or tvm,onnxruntime.  [default: tvm,onnxruntime]",
+            text="names",
+        ),
+        form=Form(BOOKKEEPING, "Runtimes", "tvm, and others that may be faster", unset="tvm, onnxruntime"),
     )
     budget: BudgetDraft | None = _option(
         description="Null: the server's TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless it is set."

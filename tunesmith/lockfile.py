@@ -27,6 +27,8 @@ except ImportError:  # without file locks, concurrent writers are not serialized
     fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
+_COMPILED = "tvm"
+"""How reports name the runtime of what was compiled."""
 _TEXTS = ("model", "target", "precision", "artifact", "sha256", "built_for", "device_key", "toolchain")
 _NUMBERS = (
     "bytes",
@@ -71,6 +73,8 @@ class Entry(Question):
     """Median time of a run; None if the bundle was never run."""
     speedup_over_untuned: float | None = None
     speedup_over_reference: float | None = None
+    runtime: str | None = None
+    """What the bundle runs with where it is installed: ``onnxruntime``; None for what was compiled."""
     max_abs_error: float | None = None
     max_rel_error: float | None = None
     """Maximum error of any output against the reference; ``rel`` is relative to the output's largest value."""
@@ -95,13 +99,14 @@ class Entry(Question):
             median_seconds=_rounded(artifact.median_seconds),
             speedup_over_untuned=_rounded(report["speedup_over_untuned"]),
             speedup_over_reference=_rounded(report["speedup_over_reference"]),
+            runtime=None if report.get("runtime") == _COMPILED else report.get("runtime"),
             max_abs_error=_rounded(max((output["max_abs"] for output in checked), default=None)),
             max_rel_error=_rounded(max((output["max_rel"] for output in checked), default=None)),
             job=artifact.data["job_id"],
         )
 
     @property
-    def runtime(self) -> str:
+    def release(self) -> str:
         """Engine and TVM version: the toolchain without LLVM's version."""
         return "/".join(self.toolchain.split("/")[:2])
 
@@ -184,7 +189,7 @@ def _entry(table: Mapping[str, Any]) -> Entry:
     for name in _TEXTS:
         if not isinstance(getattr(entry, name), str):
             raise TypeError(f"{name} is not a string")
-    for name in ("device", "job"):
+    for name in ("device", "job", "runtime"):
         if not isinstance(getattr(entry, name), str | None):
             raise TypeError(f"{name} is not a string")
     for name in _NUMBERS:
@@ -236,9 +241,9 @@ class Found:
 
 
 def best(client: Client, question: Question, *, toolchain: str | None, held: Entry | None) -> Found:
-    """Find the best artifact; with ``held``, only for its device and runtime, as only these are comparable.
+    """Find the best artifact; with ``held``, only for its device and release, as only these are comparable.
 
-    ``toolchain``, if given, replaces the runtime of ``held``. Raises LockNotKept (``artifact_missing``) if ``held`` is
+    ``toolchain``, if given, replaces the release of ``held``. Raises LockNotKept (``artifact_missing``) if ``held`` is
     set and nothing matches, else NotFound; both list the alternatives.
     """
     if held is None:
@@ -248,7 +253,7 @@ def best(client: Client, question: Question, *, toolchain: str | None, held: Ent
             if error.code != errors.ARTIFACT_NOT_FOUND:
                 raise
             raise _not_found(client, question, toolchain, error) from error
-    runtime = toolchain or held.runtime
+    release = toolchain or held.release
     alike = replace(
         question,
         # The meaning of "native" depends on the live workers.
@@ -256,12 +261,12 @@ def best(client: Client, question: Question, *, toolchain: str | None, held: Ent
         device=question.device or held.device_key,
     )
     try:
-        artifact = _ask(client, alike, toolchain=runtime)
+        artifact = _ask(client, alike, toolchain=release)
     except errors.NotFound as error:
         if error.code != errors.ARTIFACT_NOT_FOUND:
             raise
         way_out = _way_out(client, question, toolchain, locked=True)
-        raise _gone(_none(alike, runtime), held, _instead(client.artifacts(model=question.model)), way_out) from error
+        raise _gone(_none(alike, release), held, _instead(client.artifacts(model=question.model)), way_out) from error
     return Found(artifact=artifact, faster_elsewhere=_faster(client, question, toolchain, artifact))
 
 
@@ -321,16 +326,19 @@ _AS_FAST = 0.98
 
 def check_reference(entry: Entry) -> None:
     """Raise SlowerThanReference for a bundle that its job's benchmark found slower than the reference (ONNX Runtime, or
-    an IRModule's plain build), or that was not compared with it."""
+    an IRModule's plain build), or that was not compared with it.
+
+    A bundle that runs with the reference is as fast.
+    """
     ratio = entry.speedup_over_reference
-    if ratio is not None and ratio >= _AS_FAST:
+    if entry.runtime is not None or (ratio is not None and ratio >= _AS_FAST):
         return
     if ratio is None:
         said = "was not compared with ONNX Runtime, which did not run on its device"
         hint = "Pull without --fail-if-slower-than-reference, or tune on a worker that can run ONNX Runtime."
     else:
         said = f"is slower than the reference: {ratio:.2f}× as fast when it was published"
-        hint = "Tune again with a larger budget (tunesmith tune), or use ONNX Runtime."
+        hint = "Tune again, with a larger budget or with ONNX Runtime among the --runtimes (tunesmith tune)."
     details = {"now": asdict(entry), "speedup_over_reference": ratio}
     raise errors.SlowerThanReference(f"{entry.artifact} {said}", hint=hint, details=details)
 
@@ -345,6 +353,7 @@ def changes(held: Entry, now: Entry | None) -> list[tuple[str, str, str]]:
     pairs = [
         ("latency", _latency(held), _latency(now) if now else NONE),
         ("toolchain", held.toolchain, now.toolchain if now else NONE),
+        ("runtime", held.runtime or _COMPILED, (now.runtime or _COMPILED) if now else NONE),
         ("device", held.device_key, now.device_key if now else NONE),
         ("built for", held.built_for, now.built_for if now else NONE),
         ("artifact", held.artifact, now.artifact if now else NONE),

@@ -81,7 +81,10 @@ _RULES = {
     "mod.so": _Rule(exports=None, imports=_COMPUTING, tvm=True),
 }
 _DATA = frozenset(
-    {MANIFEST, "evidence.json", "records.json", "mod.json", "mod.params", "README.md", "model.onnx", "libmodel.weights"}
+    (
+        *(MANIFEST, "evidence.json", "records.json", "mod.json", "mod.params", "README.md"),
+        *("model.onnx", "prepared.onnx", "libmodel.weights"),
+    )
 )
 """Files that nothing executes. Headers and examples are left to their reader."""
 

@@ -140,6 +140,7 @@ def _given_fields(request: JobRequest, model: Model) -> dict[str, Any]:
         "accuracy": _changed(request.accuracy, AccuracyGate()),
         "measure": _changed(request.measure, MeasureOptions()),
         "tuner_options": options,
+        "runtimes": [str(runtime) for runtime in request.runtimes],
         "input_shapes": {name: list(shape) for name, shape in request.input_shapes.items()},
         "labels": dict(request.labels),
     }

@@ -35,6 +35,7 @@ def _number(value: Any) -> Any:
 _Size = Annotated[int, BeforeValidator(_number)]
 _KINDS: dict[str, Any] = {
     "labels": dict[_Label, _Label],
+    "runtimes": list[Annotated[str, StringConstraints(max_length=100)]],
     "input_shapes": dict[str, Annotated[list[_Size], Field(max_length=16)]],
     "secret": SecretStr | None,
 }

@@ -159,7 +159,8 @@ def report(services: ServicesDep, job: _JobDep) -> schemas.Report:
         raise errors.ArtifactNotFound(
             f"job {job.id} has {job.state} and published nothing", hint=f"To see the reason: tunesmith status {job.id}."
         )
-    return shared.fill(schemas.Report, artifact.report)
+    speedup = artifact.report.runtime_speedup_over_untuned
+    return shared.fill(schemas.Report, artifact.report, runtime_speedup_over_untuned=speedup)
 
 
 @router.get(

@@ -12,6 +12,7 @@ from api.jobs import fitting, shapes
 from api.jobs.drafts import JobDraft
 from api.settings import ApiSettings
 from domain import errors, targets
+from domain.artifacts import Runtime
 from domain.errors import InvalidRequest
 from domain.jobs import (
     AccuracyGate,
@@ -49,6 +50,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         precision=member(Precision, draft.precision, "precision", errors.UnknownPrecision),
         accuracy=AccuracyGate(**asdict(draft.accuracy)),
         bundle_format=member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
+        runtimes=_runtimes(draft.runtimes),
         input_shapes={name: tuple(shape) for name, shape in draft.input_shapes.items()},
         measure=MeasureOptions(**asdict(draft.measure)),
         tuner_options=_tuner_options(draft.tuner_options),
@@ -69,6 +71,17 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
 
 def _limits_tuning(draft: BudgetDraft) -> bool:
     return draft.total_seconds is None or draft.trials is not None or draft.seconds is not None
+
+
+def _runtimes(names: Sequence[str]) -> tuple[Runtime, ...]:
+    given = {member(Runtime, name, "runtime", errors.InvalidOption) for name in names}
+    if Runtime.TVM not in given:
+        raise errors.InvalidOption(
+            "runtimes lack 'tvm'",
+            hint="Add it: every bundle has the compiled library.",
+            details={"option": "runtimes"},
+        )
+    return tuple(runtime for runtime in Runtime if runtime in given)
 
 
 def _given(draft: TunerDraft) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from api import schemas as shared
 from api.jobs import placing
 from api.jobs.queueing import QueuePlace
 from api.webhooks import schemas as webhook_schemas
-from domain.artifacts import Variant
+from domain.artifacts import Runtime, Variant
 from domain.digests import ModelDigest
 from domain.jobs import BundleFormat, JobState, Precision, RunnerKind, Stage, Tuner
 from domain.jobs import Group as DomainGroup
@@ -74,6 +74,7 @@ class Job(BaseModel):
     precision: Precision
     accuracy: Accuracy
     bundle_format: BundleFormat
+    runtimes: list[Runtime] = Field(description="What the bundle may run with.")
     budget: Budget
     measure: dict[str, Any] = Field(description="How trials are measured, as requested or by default.")
     tuner_options: dict[str, Any] = Field(
@@ -337,6 +338,11 @@ class Report(BaseModel):
     published: Variant
     speedup_over_untuned: float
     speedup_over_reference: float | None = Field(description="Null if the reference cannot run (RPC).")
+    runtime: Runtime = Field(description="The fastest verified way to run the bundle; tvm: what was compiled.")
+    runtime_version: str = Field(description="Of ONNX Runtime; empty for tvm.")
+    runtime_speedup_over_untuned: float | None = Field(
+        description="Of the bundle in its runtime; null without a time of either."
+    )
     summary: str
     engines: dict[Variant, str] = Field(description="Toolchain of each compiled variant.")
     failed_tasks: list[FailedTask]

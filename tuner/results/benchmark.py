@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from domain import errors
-from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Timing, Variant, Verification
+from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Runtime, Timing, Variant, Verification
 from tuner.results.timing import SAMPLES_PER_ROUND
 
 _CLEAR_GAIN = 0.005
@@ -23,11 +23,13 @@ def judge(
     reference: str = ONNX_RUNTIME,
     conditions: Conditions | None = None,
     has_records: bool = True,
+    runtimes: Collection[Runtime] = (Runtime.TVM,),
 ) -> Report:
     """Choose the fastest correct variant; tuned must be clearly faster, or untuned is published.
 
     ``has_records``: whether tuned uses records; otherwise, only the rewriting made it faster, and the summary says so.
-    Raises VerificationFailed, with the errors of all variants in its details, if none is correct.
+    If ``runtimes`` has ONNX Runtime and it is clearly faster than the published variant, it becomes the bundle's
+    runtime. Raises VerificationFailed, with the errors of all variants in its details, if none is correct.
     """
     correct = {
         variant
@@ -41,6 +43,11 @@ def judge(
     )
     published = Variant.TUNED if tuned_wins else Variant.UNTUNED
     medians = {variant: measured.median for variant, measured in timings.items()}
+    runtime = Runtime.TVM
+    if reference == ONNX_RUNTIME and Runtime.ONNXRUNTIME in runtimes and Variant.REFERENCE in timings:
+        ratio = medians[Variant.REFERENCE] / medians[published]
+        if ratio < _LEVEL[0] and wins(timings[Variant.REFERENCE], timings[published]):
+            runtime = Runtime.ONNXRUNTIME
     over_untuned = medians[Variant.UNTUNED] / medians[published] if Variant.UNTUNED in medians else 1.0
     over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else None
     return Report(
@@ -49,7 +56,8 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        summary=_summary(medians, set(verifications), correct, published, reference, has_records)
+        runtime=runtime,
+        summary=_summary(medians, set(verifications), correct, published, reference, has_records, runtime)
         + _unproven_outputs(verifications[published], reference)
         + _noise(conditions),
         compared_with=reference,
@@ -121,6 +129,7 @@ def _summary(
     published: Variant,
     reference: str,
     has_records: bool,
+    runtime: Runtime,
 ) -> str:
     """Describe the speedup, then the reference; first, if the reference is faster."""
     crashed = Variant.TUNED in built and Variant.TUNED not in medians
@@ -128,7 +137,7 @@ def _summary(
     if Variant.REFERENCE in medians:
         ratio = medians[Variant.REFERENCE] / medians[published]
         place = 0 if ratio < _LEVEL[0] else 1
-        parts.insert(place, _against_reference(ratio, str(published), reference))
+        parts.insert(place, _against_reference(ratio, str(published), reference, runtime))
     first, *others = parts
     return "; ".join([first[0].upper() + first[1:], *(_lowered(part) for part in others)]) + "."
 
@@ -177,7 +186,9 @@ def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Va
     return f"Tuning gave no significant gain: {tuned} tuned, {shown} untuned, which is published"
 
 
-def _against_reference(ratio: float, name: str, reference: str) -> str:
+def _against_reference(ratio: float, name: str, reference: str, runtime: Runtime) -> str:
+    if runtime is not Runtime.TVM:
+        return f"{reference} is {1 / ratio:.2f}× as fast as {name}, so the bundle runs with it where it is installed"
     if _LEVEL[0] <= ratio <= _LEVEL[1]:
         return f"{name} is as fast as {reference}"
     if ratio > 1:

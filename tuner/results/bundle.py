@@ -53,8 +53,10 @@ EVIDENCE = "evidence.json"
 RECORDS = "records.json"
 README = "README.md"
 EXAMPLE = "example.py"
+PREPARED = "prepared.onnx"
+"""The model with fixed shapes and folded constants, of bundles that run with ONNX Runtime."""
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
-FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, {WEIGHTS}, BUILD_FILES)
+FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, {WEIGHTS, PREPARED}, BUILD_FILES)
 """All files that a bundle may contain, except a wheel."""
 
 MAX_BYTES = 8 * 1024**3
@@ -68,7 +70,10 @@ def needed(manifest: Manifest) -> frozenset[str]:
     """Return the required files of a bundle of this executor and format. Raises InvalidBundle for unknown ones."""
     if manifest.executor not in COMPILED or manifest.format not in ADDED:
         raise errors.InvalidBundle(f"unsupported bundle: executor {manifest.executor!r}, format {manifest.format!r}")
-    files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format])
+    if manifest.runtime is not None and manifest.runtime.model != PREPARED:
+        raise errors.InvalidBundle(f"unsupported bundle: the file of its runtime is {manifest.runtime.model[:80]!r}")
+    model = {PREPARED} if manifest.runtime else ()
+    files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format], model)
     return files if manifest.format == "shared" else files - {LIBRARY}
 
 
@@ -80,11 +85,13 @@ def write(
     report: Report,
     profile: Profile | None = None,
     records: Sequence[str] = (),
+    prepared: Path | None = None,
 ) -> Manifest:
     """Write the tar of a bundle, and return its manifest with the digests of the files and ``needs_tvm``.
 
     ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
-    empty for an untuned variant. Raises FileNotFoundError for a missing compiled file.
+    empty for an untuned variant. ``prepared`` is the model for ``manifest.runtime``, if that is set. Raises
+    FileNotFoundError for a missing file.
     """
     binaries = needed(manifest) - TEXTS
     binaries |= {name for name in (LIBRARY, *STANDALONE, WEIGHTS) if (compiled / name).exists()}
@@ -93,6 +100,9 @@ def write(
     if (compiled / NEEDS_TVM).exists():
         manifest = dataclasses.replace(manifest, needs_tvm=(compiled / NEEDS_TVM).read_text().strip())
     built_with = BUILD_FILES if MODEL in binaries else ()
+    sources = {name: compiled / name for name in binaries}
+    if manifest.runtime and prepared:
+        sources[PREPARED] = prepared
     texts = {
         **{name: (_INTERFACE / name).read_bytes() for name in built_with},
         EVIDENCE: _json(evidence(report, profile)),
@@ -101,7 +111,7 @@ def write(
         EXAMPLE: bundle_texts.example(manifest).encode(),
     }
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    digests |= {name: _file_digest(compiled / name) for name in binaries}
+    digests |= {name: _file_digest(source) for name, source in sources.items()}
     complete = dataclasses.replace(manifest, files=dict(sorted(digests.items())))
     texts[MANIFEST] = _json(dataclasses.asdict(complete))
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
@@ -109,8 +119,8 @@ def write(
             if name in texts:
                 archive.addfile(_member(name, len(texts[name])), io.BytesIO(texts[name]))
             else:
-                with (compiled / name).open("rb") as file:
-                    archive.addfile(_member(name, (compiled / name).stat().st_size), file)
+                with sources[name].open("rb") as file:
+                    archive.addfile(_member(name, sources[name].stat().st_size), file)
     return complete
 
 
@@ -157,6 +167,9 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "summary": report.summary,
         "speedup_over_untuned": report.speedup_over_untuned,
         "speedup_over_reference": report.speedup_over_reference,
+        "runtime": str(report.runtime),
+        "runtime_version": report.runtime_version,
+        "runtime_speedup_over_untuned": report.runtime_speedup_over_untuned,
         "benchmark": {str(variant): dataclasses.asdict(timing) for variant, timing in report.timings.items()},
         "verification": {
             str(variant): {**dataclasses.asdict(verification), "variant": str(variant), "passed": verification.passed}

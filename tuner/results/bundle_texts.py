@@ -173,6 +173,7 @@ _FILES = {
     "libmodel.h": "declares that symbol, in place of `tunesmith_get_api`, and says where weights belong",
     "model.onnx": "one node, which computes the whole model",
     "libtunesmith_ort.so": "runs that node in ONNX Runtime 1.17 or later, with the `libmodel.so` beside it",
+    "prepared.onnx": "the model with fixed shapes and folded constants, for ONNX Runtime",
     "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
     "mod.tar": "object files, for `tvm.runtime.load_module`, which links them, or a linker of your own",
     "mod.a": "a static library whose functions register themselves: link it whole (`-Wl,--whole-archive`) with TVM's "
@@ -197,6 +198,7 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 | target | `{manifest.target}`, {manifest.threads} thread(s) |
 | measured on | {manifest.device_key if report.timings else "nothing"} |
 | toolchain | {toolchain} |
+| runtime | {_runtime(manifest)} |
 | inputs | {_signature(manifest.inputs)} |
 | outputs | {_signature(manifest.outputs)} |
 
@@ -231,12 +233,30 @@ def _without_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
 
     from tunesmith.runtime import InferenceSession
 
-    outputs = InferenceSession("libmodel.so").run(None, {{{names}}})
+    outputs = InferenceSession("{"." if manifest.runtime else "libmodel.so"}").run(None, {{{names}}})
 
-The first argument may also be the bundle, whose digests are then checked. C programs include `tunesmith.h`. The library
-is native code: `tunesmith verify` checks its form, but run it only if you trust whoever made it.
+{_fastest(manifest)}The first argument may also be the bundle, whose digests are then checked.
+C programs include `tunesmith.h`. The library is native code: `tunesmith verify` checks its form, but run it only if you
+trust whoever made it.
 
 {_as_package(binaries)}{_in_onnx_runtime(binaries)}"""
+
+
+def _runtime(manifest: Manifest) -> str:
+    return (
+        f"ONNX Runtime {manifest.runtime.version}, else what was compiled" if manifest.runtime else "what was compiled"
+    )
+
+
+def _fastest(manifest: Manifest) -> str:
+    if manifest.runtime is None:
+        return ""
+    return f"""\
+ONNX Runtime {manifest.runtime.version} was faster than the library. The session uses it, on `prepared.onnx`, if
+`pip install onnxruntime` has made it available, else the library; `session.runtime` says which.
+`runtime="library"` always takes the library, as C programs do.
+
+"""
 
 
 def _as_package(binaries: Iterable[str]) -> str:

@@ -13,6 +13,19 @@ ENGINES = {"relay": ("graph", "autotvm"), "relax": ("vm", "metaschedule")}
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherRuntime:
+    """A runtime that was faster than the compiled files, which the bundle contains nevertheless."""
+
+    name: str
+    """``onnxruntime``; readers use the compiled files if they do not know it."""
+    version: str
+    """With which it was measured."""
+    model: str
+    """Name of the file that it runs."""
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     model_digest: ModelDigest
     """sha256 of the uploaded ONNX file in hex."""
@@ -35,6 +48,8 @@ class Manifest:
     """Tuner of the records, empty without records; default, for old bundles: the engine's first tuner."""
     needs_tvm: str = ""
     """What the model needs TVM for, if it has no ``libmodel.so``; set by ``write``."""
+    runtime: OtherRuntime | None = None
+    """What the bundle runs with where it is installed; None for the compiled files."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of every file except the manifest, in hex; set by ``write``."""
     format_version: int = FORMAT_VERSION

@@ -20,8 +20,12 @@ LIBRARY, WEIGHTS = "libmodel.so", "libmodel.weights"
 NAME = re.compile(r"[a-z0-9_]{1,64}-0\+g[0-9a-f]{12}-py3-none-(manylinux2014_x86_64|linux_[a-z0-9_]{1,20})\.whl")
 """Names of such files."""
 _RUNTIME = Path(__file__).parents[2] / "tunesmith"
-_MODULES = ("archives.py", "runtime/interface.py", "runtime/loading.py", "runtime/sessions.py")
-_IMPORT = re.compile(r"^from tunesmith(?:\.runtime)? import ", re.MULTILINE)
+_MODULES = (
+    "archives.py",
+    *(f"runtime/{name}.py" for name in ("backends", "interface", "libraries", "loading", "onnx_runtime", "sessions")),
+    "runtime/tensors.py",
+)
+_IMPORT = re.compile(r"^( *)from tunesmith(?:\.runtime)?(\.\w+)? import ", re.MULTILINE)
 _CHUNK_BYTES = 1024 * 1024
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -115,7 +119,7 @@ def _files(manifest: Manifest, package: str, info: str, version: str, library: b
     yield f"{package}/{LIBRARY}", library
     yield f"{package}/_runtime/__init__.py", b""
     for module in _MODULES:
-        source = _IMPORT.sub(f"from {package}._runtime import ", (_RUNTIME / module).read_text())
+        source = _IMPORT.sub(rf"\1from {package}._runtime\2 import ", (_RUNTIME / module).read_text())
         yield f"{package}/_runtime/{Path(module).name}", source.encode()
     yield f"{info}/METADATA", _METADATA.format(**facts).encode()
     tag = f"py3-none-{_platform(manifest)}"

@@ -23,6 +23,7 @@ def run_bundle(
     number: int | None,
     fill: str,
     named: Sequence[str] = (),
+    runtime: str | None = None,
 ) -> RunResult:
     """Run a bundle as ``local.run_bundle`` does, but neither sandboxed nor compared with its published time.
 
@@ -37,7 +38,7 @@ def run_bundle(
             "only the client is installed, without what runs bundles", hint="Install it: pip install 'tunesmith[run]'"
         ) from error
     try:
-        with InferenceSession(bundle, threads=threads) as session:
+        with InferenceSession(bundle, threads=threads, runtime=runtime) as session:
             known = [info.name for info in session.get_outputs()]
             for name in set(named) - set(known):
                 hint = f"Its outputs: {', '.join(known)}."
@@ -56,6 +57,8 @@ def run_bundle(
                 number=number or 1,
                 threads=session.threads,
                 published=None,
+                runtime=session.runtime,
+                reason=session.reason,
             )
     except LoadError as error:
         raise errors.InvalidInput(str(error), code="invalid_bundle") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,23 +33,24 @@ def with_reference(bundle: Path, model: Path) -> list[dict[str, Any]]:
         local.check_machine(manifest.target)
         # The code of the bundle can write in this folder only.
         (folder / "written").mkdir()
-        verification = _verified(folder, manifest, model)
-    for error in verification.outputs:
+        found = _verified(folder, manifest, model)
+    for error in (error for verification in found for error in verification.outputs):
         if not error.passed:
             raise errors.InvalidInput(
                 f"output {error.output} differs from ONNX Runtime's by {error.max_rel:.3g} of its largest magnitude",
                 code="wrong_outputs",
                 hint="Do not use it: it does not compute what the model does.",
             )
-    return [asdict(error) for error in verification.outputs]
+    return [asdict(error) for error in found[0].outputs]
 
 
-def _verified(folder: Path, manifest: Manifest, model: Path) -> Verification:
+def _verified(folder: Path, manifest: Manifest, model: Path) -> list[Verification]:
+    """Verify what was compiled and, if the bundle has one, its model for ONNX Runtime."""
     from domain.artifacts import Variant
     from domain.errors import EngineRequestFailed
     from domain.jobs import Precision
     from domain.models import ModelFormat
-    from tuner.host import failures
+    from tuner.host import catalogue, failures
     from tuner.host.inspection import Inspector
     from tuner.host.session import Limits
     from tuner.host.settings import TunerSettings
@@ -59,10 +61,13 @@ def _verified(folder: Path, manifest: Manifest, model: Path) -> Verification:
     prepared = inspector.prepare(model, shapes, folder / "prepared.onnx")
     seeds = verification.seeds_for(Precision(manifest.precision))
     files = Limits(offline=True, writable=(str(folder),))
-    with (
-        _started(_REFERENCE, folder, files) as reference,
-        _started(manifest.engine, folder, local.limits_of(folder, manifest, None)) as engine,
-    ):
+    runs: dict[str, dict[str, Any]] = {manifest.engine: {}}
+    if manifest.runtime is not None:
+        runs[catalogue.LIBRARY] = {"runtime": manifest.runtime.name}
+    with ExitStack() as stack:
+        reference = stack.enter_context(_started(_REFERENCE, folder, files))
+        limits = local.limits_of(folder, manifest, None)
+        engines = {name: stack.enter_context(_started(name, folder, limits)) for name in runs}
         try:
             seeded = verification.seed_inputs(
                 reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=seeds
@@ -71,11 +76,15 @@ def _verified(folder: Path, manifest: Manifest, model: Path) -> Verification:
                 reference, prepared.path, seeded.paths, folder / "expected", threads=1
             )
             verification.run_perturbed(reference, prepared.path, seeded.paths, expected, threads=1)
-            return verification.verify(
-                reference, engine, variant=Variant(manifest.variant), bundle=folder / "bundle",
-                inputs=seeded.paths, expected=expected, folder=folder / "written", place={"threads": manifest.threads},
-                precision=manifest.precision, model=prepared.path, kinds=seeded.kinds, seeds=seeds,
-            )  # fmt: skip
+            return [
+                verification.verify(
+                    reference, engine, variant=Variant(manifest.variant), bundle=folder / "bundle",
+                    inputs=seeded.paths, expected=expected, folder=folder / "written",
+                    place={"threads": manifest.threads, **runs[name]}, precision=manifest.precision,
+                    model=prepared.path, kinds=seeded.kinds, seeds=seeds,
+                )
+                for name, engine in engines.items()
+            ]  # fmt: skip
         except EngineRequestFailed as error:
             raise failures.explain(error) from error
 

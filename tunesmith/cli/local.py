@@ -15,6 +15,7 @@ from tunesmith import connection, errors
 if TYPE_CHECKING:
     from domain.models import TensorSpec
     from domain.ports import Engine
+    from tuner.host.catalogue import EngineSpec
     from tuner.host.session import Limits
     from tuner.results.manifest import Manifest
 
@@ -50,6 +51,10 @@ class RunResult:
     threads: int
     published: Published | None
     """None for a bundle that was never measured."""
+    runtime: str = "library"
+    """What ran it: ``library``, ``TVM``, or ``onnxruntime`` and its version."""
+    reason: str = ""
+    """Why that did; empty for a bundle that only the compiled files can run."""
 
     def statistics(self) -> dict[str, float]:
         """Return the columns of TVMC's summary, in seconds."""
@@ -108,13 +113,15 @@ def run_bundle(
     fill: str,
     named: Sequence[str] = (),
     memory_mb: int | None = None,
+    runtime: str | None = None,
 ) -> RunResult:
     """Run a bundle once, then time ``repeat`` samples by the method of the published time.
 
     Without ``number``, a sample has as many runs as in the benchmark. ``named`` are outputs that must exist; all
     outputs are written to ``outputs``. ``memory_mb`` limits the memory of the process, in MiB; without it, the limit
-    follows from the sizes in the manifest. Outside a checkout, ``alone.run_bundle`` runs it. Raises InvalidInput for
-    unsuitable files and names and if the memory is not enough, and ConfigurationError.
+    follows from the sizes in the manifest. ``runtime``, ``library`` or ``onnxruntime``, replaces the one that the
+    manifest recommends, which is otherwise used if it is installed. Outside a checkout, ``alone.run_bundle`` runs it.
+    Raises InvalidInput for unsuitable files and names and if the memory is not enough, and ConfigurationError.
     """
     import tempfile
 
@@ -129,11 +136,11 @@ def run_bundle(
             )
         return alone.run_bundle(
             bundle, inputs=inputs, outputs=outputs, threads=threads,
-            repeat=repeat, number=number, fill=fill, named=named,
+            repeat=repeat, number=number, fill=fill, named=named, runtime=runtime,
         )  # fmt: skip
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
         from domain.errors import EngineCrashed, EngineRequestFailed
-        from tuner.host import catalogue, environments, failures
+        from tuner.host import environments, failures
         from tuner.host.session import EngineSession
         from tuner.results import bundle as bundles
 
@@ -142,13 +149,18 @@ def run_bundle(
         manifest = bundles.open_bundle(bundle, folder / "bundle")
         check_machine(manifest.target)
         _check_names(named, [spec.name for spec in manifest.outputs])
-        spec = catalogue.get(manifest.engine)
+        chosen = _runtime(manifest, runtime)
+        spec, python = chosen.engine, environments.interpreter(chosen.engine, connection.home())
         given = str(inputs.absolute()) if inputs else _filled(folder, manifest, fill)
-        params = {"bundle": str(folder / "bundle"), "inputs": given, "threads": threads or manifest.threads}
+        params = {
+            "bundle": str(folder / "bundle"),
+            "inputs": given,
+            "threads": threads or manifest.threads,
+            **chosen.params,
+        }
         # The code of the bundle can write in this folder only.
         (folder / "written").mkdir()
         written = folder / "written" / "outputs.npz" if outputs else None
-        python = environments.interpreter(spec, connection.home())
         log, limits = folder / "engine.log", limits_of(folder, manifest, memory_mb)
         with EngineSession.start(spec, python, log_path=log, home=connection.home(), limits=limits) as session:
             try:
@@ -168,8 +180,42 @@ def run_bundle(
             samples=samples,
             number=counted,
             threads=threads or manifest.threads,
-            published=_published(folder / "bundle", manifest),
+            published=_published(folder / "bundle", manifest, chosen),
+            runtime=answer["runtime"],
+            reason=chosen.reason,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runtime:
+    engine: EngineSpec
+    params: dict[str, str]
+    """Of its requests."""
+    reason: str
+
+
+def _runtime(manifest: Manifest, wanted: str | None) -> _Runtime:
+    """Choose what runs the bundle. Raises EngineNotInstalled if ``wanted`` is not there, and InvalidInput."""
+    from domain.errors import EngineNotInstalled
+    from tuner.host import catalogue, environments
+
+    other, why = manifest.runtime, ""
+    if wanted == "onnxruntime" and other is None:
+        raise errors.InvalidInput(
+            "the bundle has no model for ONNX Runtime", code="invalid_bundle", hint="Run it without --runtime."
+        )
+    if other is not None and other.name == "onnxruntime" and wanted != "library":
+        engine = catalogue.get(catalogue.LIBRARY)
+        why = f"onnxruntime {other.version} was faster than the library in the benchmark"
+        try:
+            environments.interpreter(engine, connection.home())
+        except EngineNotInstalled:
+            if wanted:
+                raise
+            why += ", but is not installed"
+        else:
+            return _Runtime(engine=engine, params={"runtime": other.name}, reason=why)
+    return _Runtime(engine=catalogue.get(manifest.engine), params={}, reason=why)
 
 
 def limits_of(folder: Path, manifest: Manifest, memory_mb: int | None) -> Limits:
@@ -236,7 +282,7 @@ def _timed(engine: Engine, params: dict[str, Any], repeat: int, number: int | No
     return timing.alone(timing.Timed(name="bundle", engine=engine, params=params), samples=repeat, number=number)
 
 
-def _published(folder: Path, manifest: Manifest) -> Published | None:
+def _published(folder: Path, manifest: Manifest, ran: _Runtime) -> Published | None:
     from tuner.host import hardware
     from tuner.results import bundle
 
@@ -245,7 +291,8 @@ def _published(folder: Path, manifest: Manifest) -> Published | None:
         same = key in {device.key for device in hardware.accelerators(threads)}
     else:
         same = key == hardware.device(threads).key and threads <= hardware.usable_cores()
-    return published(folder / bundle.EVIDENCE, device_key=key, threads=threads, same_device=same)
+    variant = "reference" if ran.params else None
+    return published(folder / bundle.EVIDENCE, device_key=key, threads=threads, same_device=same, variant=variant)
 
 
 def _check_files(read: Sequence[Path | None], written: Path | None) -> None:
@@ -287,13 +334,18 @@ def check_machine(target: str) -> None:
         )
 
 
-def published(evidence: Path, *, device_key: str, threads: int, same_device: bool) -> Published | None:
-    """Read the published time from a bundle's evidence; None without one. The file is untrusted."""
+def published(
+    evidence: Path, *, device_key: str, threads: int, same_device: bool, variant: str | None = None
+) -> Published | None:
+    """Read a variant's time, by default the published one's, from a bundle's evidence; None without one.
+
+    The file is untrusted.
+    """
     try:
         if evidence.stat().st_size > _MOST_BYTES:
             return None
         document = json.loads(evidence.read_bytes())
-        median = float(document["benchmark"][document["published"]]["median"])
+        median = float(document["benchmark"][variant or document["published"]]["median"])
         conditions = document.get("conditions") or {}
         device, noisy = str(conditions.get("device", device_key)), bool(conditions.get("noisy"))
     except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):

@@ -46,7 +46,7 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
             _label(report, variant),
             *(_milliseconds(report["timings"][variant][name]) for name in _STATISTICS),
             _error(report["verifications"].get(variant)),
-            "published" if report["published"] == variant else "",
+            _mark(report, variant),
         ]
         for variant in _VARIANTS
         if variant in report["timings"]
@@ -60,6 +60,17 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
     for text in lines if max(map(len, lines)) <= output.width() else _upright(report, headers, rows):
         output.line(text)
     output.line()
+
+
+def _mark(report: Mapping[str, Any], variant: str) -> str:
+    if variant == "reference" and _is_runtime(report):
+        return "runs the bundle"
+    return "published" if report["published"] == variant else ""
+
+
+def _is_runtime(report: Mapping[str, Any]) -> bool:
+    """Return whether the bundle runs with the reference; servers of earlier releases have no runtimes."""
+    return bool(report.get("runtime", "tvm") != "tvm")
 
 
 def _upright(report: Mapping[str, Any], headers: list[str], rows: list[list[str]]) -> list[str]:
@@ -145,7 +156,7 @@ def _percent(share: float) -> str:
 
 def _portfolio(contenders: list[dict[str, Any]]) -> None:
     """Print every build that was compared, if there are more than the untuned and one tuned build."""
-    if len(contenders) < _WORTH_A_TABLE:
+    if len([each for each in contenders if each["engine"] != "onnx"]) < _WORTH_A_TABLE:
         return
     rows = [
         [

@@ -19,6 +19,7 @@ SECTIONS = (job_draft.BUILD, job_draft.SEARCH, job_draft.MEASURE, job_draft.JOB)
 _TEXTS: dict[str, Callable[[Any, str], Any]] = {
     "share": options.share,
     "minutes": options.minutes,
+    "names": lambda text, _flag: None if text is None else [name.strip() for name in text.split(",")],
     "shapes": lambda texts, _flag: options.input_shapes(texts or []) or None,
     "labels": lambda texts, _flag: options.labels(texts or []) or None,
 }

@@ -56,6 +56,13 @@ def run(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads.  [default: the number it was tuned for]")
     ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="library|onnxruntime",
+            help="What runs it.  [default: the fastest in the benchmark that is installed]",
+        ),
+    ] = None,
     fill_mode: Annotated[FillMode, typer.Option(help="Input values without --inputs.")] = FillMode.RANDOM,
     top_k: Annotated[
         int | None, typer.Option("--top-k", "--print-top", min=1, help="Print the classes with the largest values.")
@@ -71,12 +78,15 @@ def run(
 ) -> None:
     """Run a bundle on this machine. No server is needed.
 
-    The bundle runs in the engine that compiled it, or by numpy and its library where only the client is installed.
+    The bundle runs in the engine that compiled it, or by numpy and its library where only the client is installed. If
+    ONNX Runtime was faster in the benchmark, that runs it where it is installed.
     """
     import tempfile
 
     from tunesmith.cli import arrays, local
 
+    if runtime not in (None, "library", "onnxruntime"):
+        raise typer.BadParameter(f"--runtime must be library or onnxruntime, not {runtime!r}")
     names = [name.strip() for name in (dump_outputs or "").split(",") if name.strip()]
     known = arrays.labels(labels) if labels else None
     shown = (top_k or _TOP) if known else top_k
@@ -86,7 +96,7 @@ def run(
         result = local.run_bundle(
             bundle, inputs=inputs, outputs=written, threads=threads,
             repeat=samples, number=number, fill=fill_mode.value, named=names,
-            memory_mb=memory_mb,
+            memory_mb=memory_mb, runtime=runtime,
         )  # fmt: skip
         specs = [spec for spec in result.outputs if spec["name"] in names] if names else result.outputs
         chosen = [spec["name"] for spec in specs]
@@ -115,6 +125,8 @@ def _document(
         "samples": result.samples,
         "number": result.number,
         "threads": result.threads,
+        "runtime": result.runtime,
+        "reason": result.reason,
         "published": asdict(result.published) if result.published else None,
     }
     if tops:
@@ -128,6 +140,7 @@ def _tell(
     result: local.RunResult, specs: list[dict[str, Any]], tops: Tops, values: list[Array], to: Path | None
 ) -> None:
     _show(specs, tops, values)
+    output.note(f"ran with {result.runtime}{f': {result.reason}' if result.reason else ''}")
     _show_times(result)
     if to:
         output.note(f"outputs written to {to}")

@@ -69,6 +69,7 @@ def _document(bundle: Path, checked: Checked, compared: list[dict[str, Any]] | N
         "model": {"name": manifest["model_name"], "sha256": manifest["model_digest"]},
         "target": manifest["target"],
         "created_by": manifest["created_by"],
+        "runtime": manifest.get("runtime"),
         "files": manifest["files"],
         "libraries": {name: asdict(library) for name, library in checked.libraries.items()},
         "unchecked": list(checked.unchecked),
@@ -81,6 +82,10 @@ def _tell(checked: Checked, compared: list[dict[str, Any]] | None) -> None:
     output.line(f"sha256     {checked.sha256}")
     output.line(f"model      {_printable(manifest['model_name'])}, sha256 {manifest['model_digest']}")
     output.line(f"target     {_printable(manifest['target'])}")
+    runtime = manifest.get("runtime")
+    if isinstance(runtime, dict):
+        facts = [_printable(str(runtime.get(name, ""))) for name in ("name", "version", "model")]
+        output.line(f"runtime    {facts[0]} {facts[1]} on {facts[2]}, else the library")
     output.line(f"files      {len(manifest['files'])}, all as in the manifest")
     for name, library in checked.libraries.items():
         output.line(f"{name}: needs {', '.join(library.needed)}; imports {len(library.imports)} known functions")

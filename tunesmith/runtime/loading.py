@@ -7,13 +7,16 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from tunesmith import archives
 from tunesmith.runtime import interface
 
 LIBRARY, WEIGHTS, MANIFEST = "libmodel.so", "libmodel.weights", "manifest.json"
+ONNX_RUNTIME = "onnxruntime"
+"""As manifests name it."""
 _MAX_MANIFEST_BYTES = 4 * 1024**2
 _CHUNK_BYTES = 1024 * 1024
 _loaded: dict[str, interface.Api] = {}
@@ -23,6 +26,110 @@ _loading = threading.Lock()
 
 class LoadError(Exception):
     """The model cannot be loaded; the text says why."""
+
+
+class ModelFacts(NamedTuple):
+    """The model for ONNX Runtime, as the manifest describes it."""
+
+    version: str
+    """With which it was measured."""
+    threads: int
+    file: str
+    sha256: str
+    """Of the file, in hex."""
+    inputs: list[tuple[str, str, list[int]]]
+    """Name, dtype and shape."""
+    outputs: list[tuple[str, str, list[int]]]
+    model_digest: str
+    """sha256 of the uploaded model, in hex."""
+    target: str
+
+
+def facts(path: str | os.PathLike[str]) -> ModelFacts | None:
+    """Return what the bundle's manifest, which is not checked, says of a model for ONNX Runtime.
+
+    None if it has no such model, and for other files, whose faults ``load`` reports.
+    """
+    given = Path(path)
+    try:
+        if given.is_dir():
+            with (given / MANIFEST).open("rb") as file:
+                return _facts(file.read(_MAX_MANIFEST_BYTES))
+        with given.open("rb") as file:
+            if file.read(4) == b"\x7fELF":
+                return None
+            file.seek(0)
+            members = {member.name: member for member in archives.members(file)}
+            return _facts(_manifest(file, members, str(given)))
+    except (OSError, archives.InvalidArchive, LoadError):
+        return None
+
+
+@contextmanager
+def model(path: str | os.PathLike[str], digest: str | None = None) -> Iterator[tuple[ModelFacts, Path]]:
+    """Yield the model for ONNX Runtime of a bundle or of a folder with its files, once its digest is checked.
+
+    ``digest`` is the expected sha256 of the bundle in hex. Raises LoadError, also for bundles without such a model.
+    """
+    import tempfile
+
+    given = Path(path)
+    try:
+        if given.is_dir():
+            if digest is not None:
+                raise LoadError(f"{given} is a folder, which has no digest")
+            with (given / MANIFEST).open("rb") as file:
+                found = _require_facts(file.read(_MAX_MANIFEST_BYTES), given)
+            with (given / found.file).open("rb") as file:
+                _require(_digest(file, 0, (given / found.file).stat().st_size), found.sha256, found.file)
+            yield found, given / found.file
+            return
+        with given.open("rb") as file, tempfile.TemporaryDirectory(prefix="tunesmith-") as folder:
+            if digest is not None:
+                _require(_digest(file, 0, given.stat().st_size), digest.lower().removeprefix("sha256:"), str(given))
+            file.seek(0)
+            members = {member.name: member for member in archives.members(file)}
+            found = _require_facts(_manifest(file, members, str(given)), given)
+            if found.file not in members:
+                raise LoadError(f"{given} lacks {found.file}, which its manifest names")
+            copy = Path(folder, "model.onnx")
+            _require(_copy(file, members[found.file], copy), found.sha256, found.file)
+            yield found, copy
+    except archives.InvalidArchive as error:
+        raise LoadError(f"{given} is neither a bundle nor a library: {error}") from error
+    except OSError as error:
+        raise LoadError(f"cannot load {given}: {error}") from error
+
+
+def _require_facts(manifest: bytes, path: Path) -> ModelFacts:
+    found = _facts(manifest)
+    if found is None:
+        raise LoadError(
+            f"{path} has no model for ONNX Runtime: its library was not slower, or is all that was asked for"
+        )
+    return found
+
+
+def _facts(manifest: bytes) -> ModelFacts | None:
+    try:
+        document: Any = json.loads(manifest)
+        runtime = document.get("runtime")
+        if not isinstance(runtime, dict) or runtime.get("name") != ONNX_RUNTIME:
+            return None
+        file = str(runtime["model"])
+        if Path(file).name != file:
+            return None
+        specs = [
+            [(str(spec["name"]), str(spec["dtype"]), [int(size) for size in spec["shape"]]) for spec in document[side]]
+            for side in ("inputs", "outputs")
+        ]
+        return ModelFacts(
+            version=str(runtime["version"]), threads=max(1, int(runtime["threads"])), file=file,
+            sha256=str(document["files"][file]), inputs=specs[0], outputs=specs[1],
+            model_digest=str(document["model_digest"]), target=str(document["target"]),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def load(path: str | os.PathLike[str], digest: str | None = None) -> interface.Api:
@@ -61,16 +168,20 @@ def _load_bundle(file: BinaryIO, path: Path) -> interface.Api:
         members = {member.name: member for member in archives.members(file)}
     except archives.InvalidArchive as error:
         raise LoadError(f"{path} is neither a bundle nor a library: {error}") from error
-    if MANIFEST not in members or members[MANIFEST].size > _MAX_MANIFEST_BYTES:
-        raise LoadError(f"{path} is no bundle: it has no {MANIFEST}")
-    file.seek(members[MANIFEST].start)
-    expected = _expected(file.read(members[MANIFEST].size), str(path))
+    expected = _expected(_manifest(file, members, str(path)), str(path))
     if LIBRARY not in members:
         raise LoadError(f"{path} lacks {LIBRARY}, which its manifest names")
     with _loading:
         if expected not in _loaded:
             _loaded[expected] = _open_copy(file, members, expected)
         return _loaded[expected]
+
+
+def _manifest(file: BinaryIO, members: Mapping[str, archives.Member], where: str) -> bytes:
+    if MANIFEST not in members or members[MANIFEST].size > _MAX_MANIFEST_BYTES:
+        raise LoadError(f"{where} is no bundle: it has no {MANIFEST}")
+    file.seek(members[MANIFEST].start)
+    return file.read(members[MANIFEST].size)
 
 
 def _open_copy(file: BinaryIO, members: Mapping[str, archives.Member], expected: str) -> interface.Api:
@@ -81,15 +192,21 @@ def _open_copy(file: BinaryIO, members: Mapping[str, archives.Member], expected:
         for name in (LIBRARY, WEIGHTS):
             if name not in members:
                 continue
-            digest = hashlib.sha256()
-            with Path(folder, name).open("wb") as copy:
-                for chunk in _chunks(file, members[name].start, members[name].size):
-                    digest.update(chunk)
-                    copy.write(chunk)
+            digest = _copy(file, members[name], Path(folder, name))
             # The library knows the digest of its weights.
             if name == LIBRARY:
-                _require(digest.hexdigest(), expected, LIBRARY)
+                _require(digest, expected, LIBRARY)
         return _open(Path(folder, LIBRARY))
+
+
+def _copy(file: BinaryIO, member: archives.Member, to: Path) -> str:
+    """Copy a file of a bundle and return its sha256 in hex."""
+    digest = hashlib.sha256()
+    with to.open("wb") as copy:
+        for chunk in _chunks(file, member.start, member.size):
+            digest.update(chunk)
+            copy.write(chunk)
+    return digest.hexdigest()
 
 
 def _open(path: Path) -> interface.Api:

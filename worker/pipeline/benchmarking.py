@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from domain import errors
-from domain.artifacts import Conditions, Contender, Report, Timing, Variant
+from domain.artifacts import Conditions, Contender, Report, Runtime, Timing, Variant
 from domain.jobs import RunnerKind, Stage
 from domain.stage_results import BenchmarkResult
 from tuner.results import benchmark, conditions, timing
@@ -14,6 +14,7 @@ from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
+from worker.engines import ONNX
 from worker.pipeline import builds, profiling, recovery, references, verifying
 from worker.pipeline.context import JobContext
 
@@ -23,14 +24,14 @@ def run(context: JobContext) -> BenchmarkResult:
     engines = {
         variant: context.toolchains[builds.engine_name(context, variant)] for variant in builds.compiled(context)
     }
-    medians = {variant: measured.median for variant, measured in report.timings.items()}
     complete = replace(
         report,
         precision=_precision(context, report),
         engines={variant: toolchain.identity for variant, toolchain in engines.items()},
         choice=_choice(context),
         failed_tasks=context.results.tune.failed_tasks,
-        portfolio=_settled(context, report.published, medians),
+        portfolio=_settled(context, report),
+        runtime_version="" if report.runtime is Runtime.TVM else references.version(context),
     )
     profile = profiling.measure(context, complete)
     if isinstance(profile, str):
@@ -52,6 +53,7 @@ def _measured(context: JobContext) -> Report:
         reference=references.name(context),
         conditions=seen,
         has_records=tuned is not None and tuned.records > 0,
+        runtimes=references.runtimes(context),
     )
 
 
@@ -131,11 +133,13 @@ def _choice(context: JobContext) -> tuple[str, ...]:
     return (*context.unavailable, *context.results.choice(Stage.IMPORT, Stage.BASELINE, Stage.PLAN, Stage.TUNE))
 
 
-def _settled(context: JobContext, published: Variant, medians: Mapping[Variant, float]) -> tuple[Contender, ...]:
-    """The portfolio after the benchmark, with verdicts on untuned and tuned, and with the benchmark's seconds alone.
+def _settled(context: JobContext, report: Report) -> tuple[Contender, ...]:
+    """The portfolio after the benchmark, with verdicts on what was in it, and with the benchmark's seconds alone.
 
     The seconds from stage ``verify`` are of another run, and two runs differ by more than builds do.
     """
+    published = report.published
+    medians = {variant: measured.median for variant, measured in report.timings.items()}
     tuned = builds.chosen(context)
     benched = {verifying.untuned_name(context): Variant.UNTUNED} | ({tuned.name: Variant.TUNED} if tuned else {})
     found = []
@@ -149,7 +153,23 @@ def _settled(context: JobContext, published: Variant, medians: Mapping[Variant, 
         seconds = medians.get(variant) if variant else None
         found.append(replace(contender, verdict=verdict, seconds=seconds))
     # Sorting is stable: contenders without seconds keep their order.
-    return tuple(verifying.ordered(found))
+    return tuple(verifying.ordered([*found, *_other_runtimes(context, report)]))
+
+
+def _other_runtimes(context: JobContext, report: Report) -> Iterator[Contender]:
+    """ONNX Runtime on the model itself, if it competed: as the reference, it is right by definition."""
+    timed = report.timings.get(Variant.REFERENCE)
+    if timed is None or Runtime.ONNXRUNTIME not in references.runtimes(context):
+        return
+    ratio = timed.median / report.timings[report.published].median
+    verdict = f"{ratio:.2f}× the time of the published build"
+    if report.runtime is Runtime.ONNXRUNTIME:
+        verdict = f"runs the bundle: {verdict}"
+    elif ratio < 1:
+        verdict = "not significantly faster than the published build"
+    yield Contender(
+        name=str(Runtime.ONNXRUNTIME), tuner=None, engine=ONNX, seconds=timed.median, verified=True, verdict=verdict
+    )
 
 
 def _behind(medians: Mapping[Variant, float], variant: Variant, published: Variant) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from domain import ids, release
-from domain.artifacts import Artifact, Report, Variant
+from domain.artifacts import Artifact, Report, Runtime, Variant
 from domain.digests import ArtifactDigest
 from domain.jobs import JobState
 from domain.stage_results import PublishResult
@@ -16,6 +16,7 @@ from domain.targets import Toolchain
 from storage import artifacts, jobs
 from tuner.results import bundle
 from tuner.results.bundle import Manifest
+from tuner.results.manifest import OtherRuntime
 from worker import clock
 from worker.pipeline import builds
 from worker.pipeline.context import JobContext
@@ -34,6 +35,7 @@ def run(context: JobContext) -> PublishResult:
         report=report,
         profile=context.results.benchmark.profile,
         records=_records(context, report),
+        prepared=context.prepared,
     )
     blob = context.blobs.put(_chunks(path))
     return PublishResult(digest=ArtifactDigest(blob.digest), size_bytes=blob.size_bytes)
@@ -83,6 +85,15 @@ def _manifest(context: JobContext, report: Report) -> Manifest:
         created_by=_CREATED_BY,
         format=str(context.request.bundle_format),
         tuner=(tuned.tuner or "") if tuned and report.published is Variant.TUNED else "",
+        runtime=_runtime(context, report),
+    )
+
+
+def _runtime(context: JobContext, report: Report) -> OtherRuntime | None:
+    if report.runtime is Runtime.TVM:
+        return None
+    return OtherRuntime(
+        name=str(report.runtime), version=report.runtime_version, model=bundle.PREPARED, threads=context.threads
     )
 
 

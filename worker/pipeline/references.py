@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domain import errors
-from domain.artifacts import ONNX_RUNTIME, PLAIN_BUILD, Variant
+from domain.artifacts import ONNX_RUNTIME, PLAIN_BUILD, Runtime, Variant
 from domain.jobs import Precision
 from domain.models import ModelFormat
 from domain.ports import Engine
@@ -80,6 +80,16 @@ def timed(context: JobContext, inputs: Path) -> Timed[Variant]:
         bundle = context.folder / _PLAIN
         return timing.compiled(Variant.REFERENCE, _plain_engine(context), bundle, inputs, place=place)
     return timing.reference(context.engines.get(ONNX), context.prepared, inputs, threads=context.threads)
+
+
+def runtimes(context: JobContext) -> tuple[Runtime, ...]:
+    """The runtimes that compete for publication: TVM's builds, and ONNX Runtime where the request allows it."""
+    return (Runtime.TVM,) if _is_plain(context) else context.request.runtimes
+
+
+def version(context: JobContext) -> str:
+    """The version of ONNX Runtime. Raises EngineError."""
+    return str(context.engines.get(ONNX).hello["toolchain"].get("onnxruntime", ""))
 
 
 def close(context: JobContext) -> None:

@@ -116,4 +116,5 @@ SECTIONS = tuple(
 )
 ADVANCED = tuple(field for section in SECTIONS for field in section.fields)
 NUMBERS = frozenset(field.name for field in (*ADVANCED, *BUDGET_LIMITS) if field.kind == "number")
+LISTS = frozenset(option.path for option in job_draft.options() if option.kind == list[str])
 SWITCHES = frozenset(field.name for field in ADVANCED if field.choices is _SWITCH)

@@ -203,6 +203,7 @@ _MEANINGS = {
     "tunesmith-config.cmake": "for find_package(tunesmith) of CMake",
     "tunesmith.pc": "for pkg-config",
     "libmodel.weights": "the weights of libmodel.so",
+    "prepared.onnx": "the model with fixed shapes and folded constants, for ONNX Runtime",
     "libmodel.a": "the compiled network, for static programs",
     "libmodel.h": "declares the function of libmodel.a",
     bundle.LIBRARY: "the compiled network, for TVM",

@@ -196,6 +196,8 @@ class TimingRow:
     toolchain: str | None
     timing: Timing
     is_published: bool
+    runs_bundle: bool
+    """Whether it is another runtime than the published build, and the bundle's."""
     scale: float
     """Seconds at the right edge of the chart, the same for every row."""
 
@@ -215,6 +217,7 @@ def timing_rows(report: Report) -> list[TimingRow]:
             toolchain=report.engines.get(variant),
             timing=timing,
             is_published=variant is report.published,
+            runs_bundle=variant is report.fastest is not report.published,
             scale=scale,
         )
         for variant, timing in timed

@@ -31,6 +31,7 @@ from api.models import schemas as model_schemas
 from api.services import Services, ServicesDep
 from api.settings import ApiSettings
 from domain import errors
+from domain.artifacts import Runtime
 from domain.jobs import AccuracyGate, Budget, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
 from domain.targets import GPU_ARCHITECTURES, NATIVE
 from domain.tokens import Principal, Scope
@@ -355,6 +356,7 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], settings: A
         "runner": _changed(job.runner, RunnerKind.LOCAL),
         "device": _text(job.device),
         "bundle_format": _changed(job.bundle_format, BundleFormat.SHARED),
+        "runtimes": "" if tuple(job.runtimes) == tuple(Runtime) else ", ".join(job.runtimes),
         "priority": _changed(_text(job.priority), _text(settings.default_priority)),
         "group": _text(job.group),
         "labels": "\n".join(f"{name}={value}" for name, value in job.labels.items()),
@@ -398,10 +400,12 @@ def _document(
     return document, faults
 
 
-def _typed(name: str, text: str) -> str | int | float | bool:
+def _typed(name: str, text: str) -> str | int | float | bool | list[str]:
     """Convert a value to its JSON type; an invalid number stays text, for the API to reject."""
     if name in form_fields.SWITCHES:
         return {"true": True, "false": False}.get(text, text)
+    if name in form_fields.LISTS:
+        return [part.strip() for part in text.split(",")]
     return number(text) if name in form_fields.NUMBERS else text
 
 

@@ -26,7 +26,7 @@ def refused(client: TestClient, **request: Any) -> tuple[int, str]:
 
 ASKED = (
     "model", "model_digest", "target", "threads", "tuner", "runner", "rpc", "device", "precision", "accuracy",
-    "bundle_format", "budget", "measure", "tuner_options", "input_shapes", "priority", "labels", "group",
+    "bundle_format", "runtimes", "budget", "measure", "tuner_options", "input_shapes", "priority", "labels", "group",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def test_nothing_but_like_asks_for_the_same(client: TestClient, model: str) -> N
         precision="auto", accuracy={"max_rel": 0.01}, budget={"trials": 64, "seconds": 30},
         measure={"number": 4, "timeout": 3.5}, tuner_options={"search": "ga", "early_stopping": 10, "rewrite": False},
         priority=2, labels={"team": "ocr"}, group="nightly", bundle_format="object",
+        runtimes=["tvm"],
     )  # fmt: skip
     new = make(client, like=old["id"])
     assert new["id"] != old["id"]

@@ -208,6 +208,7 @@ def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service:
         "measure": {"repeat": 5, "enable_cpu_cache_flush": True},
         "tuner_options": {"search": "ga", "rewrite": False},
         "bundle_format": "object",
+        "runtimes": ["tvm"],
         "priority": 3,
         "group": "nightly",
         "labels": {"branch": "main", "team": "<i>x</i>"},

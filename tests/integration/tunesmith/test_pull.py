@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from domain.artifacts import Artifact, Report
+from domain.artifacts import Artifact, Report, Runtime
 from tests.support.api.factories import Service
 from tests.support.api.scripted import DEVICE, TARGET, TOOLCHAIN
 from tests.support.tunesmith.commands import run
@@ -358,6 +358,16 @@ def test_a_bundle_slower_than_the_reference_is_refused(
             1, "artifact_slower_than_reference", ratio, good.id,
         )  # fmt: skip
     assert run(capsys, "pull", *which, "-o", "best.tar")[0] == 0
+
+
+def test_a_bundle_that_runs_with_the_reference_is_not_slower(capsys: Capture, service: Service, good: Artifact) -> None:
+    replaced(service, good, report=replace(with_ratio(good, 0.5), runtime=Runtime.ONNXRUNTIME))
+    assert pull(capsys, REFERENCE)[0] == 0
+    (entry,) = locked()
+    assert (entry["runtime"], entry["speedup_over_reference"]) == ("onnxruntime", 0.5)
+    assert pull(capsys, REFERENCE, "--frozen")[0] == 0
+    Path(LOCK).write_text(Path(LOCK).read_text().replace('runtime = "onnxruntime"', "runtime = 3"))
+    assert "error[invalid_lock]" in pull(capsys)[2]
 
 
 def test_a_locked_bundle_slower_than_the_reference_is_refused(

@@ -25,9 +25,10 @@ def test_every_option_reaches_the_server(capsys: pytest.CaptureFixture[str], onn
         "--feature-type", "curve", "--no-transfer", "--free-layout", "--no-rewrite", "--bundle-format", "object",
         "--n-trial", 9, "--early-stopping", 5, "--target", "llvm -mtriple=aarch64-linux-gnu", "--threads", 4,
         "--number", 2, "--n-parallel", 3, "--enable-cpu-cache-flush", "--trials", 32, "--seconds", 60,
-        "--priority", 3, "--max-minutes", 7.5,
+        "--priority", 3, "--max-minutes", 7.5, "--runtimes", "tvm",
     )  # fmt: skip
     assert (job["tuner"], job["runner"], job["precision"], job["bundle_format"]) == ("autotvm", "rpc", "fp16", "object")
+    assert job["runtimes"] == ["tvm"]
     assert job["rpc"] == {"tracker": "boards:9190", "key": "pi4", "session_timeout": 7.0}
     assert job["tuner_options"] == {
         "search": "xgb",

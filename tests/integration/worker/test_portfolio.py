@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import Report, Variant
+from domain.artifacts import Report, Runtime, Variant
 from domain.jobs import RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, ScriptedEngine
 from tuner.results import bundle
+from tuner.results.manifest import OtherRuntime
 from tuner.search import racing
 from worker.pipeline import verifying
 
@@ -53,16 +55,39 @@ def test_the_fastest_build_is_published(bench: Bench) -> None:
     found = bench.report(run(bench))
     assert found.published is Variant.TUNED
     assert found.timings[Variant.TUNED].median == pytest.approx(1e-3)
-    assert [each.name for each in found.portfolio] == ["ansor", "untuned relay", "autotvm", "rewritten"]
+    assert [each.name for each in found.portfolio] == ["ansor", "untuned relay", "onnxruntime", "autotvm", "rewritten"]
     assert told(found) == {
         "ansor": "published",
         "untuned relay": "2.00× the time of the fastest",
+        "onnxruntime": "3.00× the time of the published build",
         "autotvm": "1.50× the time of ansor in the comparison",
         "rewritten": "1.80× the time of ansor in the comparison",
     }
     ansor = found.portfolio[0]
     assert (ansor.tuner, ansor.records, ansor.verified, ansor.rewritten) == ("ansor", 2, True, True)
     assert ansor.trials >= 8
+
+
+def test_a_faster_onnx_runtime_runs_the_bundle_beside_the_fastest_build(bench: Bench) -> None:
+    bench.script.hellos["onnx"] = {**HELLO, "toolchain": {"engine": "onnx", "onnxruntime": "1.31.1"}}
+    bench.script.run_seconds = {**bench.script.run_seconds, "reference": 0.5e-3}
+    job_id = run(bench)
+    found = bench.report(job_id)
+    assert (found.runtime, found.runtime_version, found.published) == (Runtime.ONNXRUNTIME, "1.31.1", Variant.TUNED)
+    assert (found.runtime_speedup_over_untuned, found.speedup_over_reference) == (pytest.approx(4.0), 0.5)
+    assert [each.name for each in found.portfolio[:2]] == ["onnxruntime", "ansor"]
+    assert (told(found)["onnxruntime"], told(found)["ansor"]) == (
+        "runs the bundle: 0.50× the time of the published build", "published",
+    )  # fmt: skip
+    path = bench.blobs.path(bench.artifact(job_id).digest)
+    opened = bundle.open_bundle(path, bench.home / "opened")
+    assert opened.runtime == OtherRuntime(name="onnxruntime", version="1.31.1", model=bundle.PREPARED, threads=2)
+    prepared = (bench.home / "opened" / bundle.PREPARED).read_bytes()
+    assert hashlib.sha256(prepared).hexdigest() == opened.model_digest, "the scripted engine changes nothing"
+    assert opened.files.keys() >= {"mod.so"}
+    alone = bench.report(run(bench, runtimes=(Runtime.TVM,)))
+    assert (alone.runtime, "onnxruntime" in told(alone)) == (Runtime.TVM, False)
+    assert alone.summary.startswith("ONNX Runtime is still 2.00× as fast as tuned")
 
 
 @pytest.mark.parametrize(("factor", "published"), [(1.0, "ansor"), (2.1, "untuned relay")])
@@ -88,6 +113,7 @@ def test_times_are_those_of_the_benchmark_however_the_race_went(
     assert seconds == {
         "untuned relay": found.timings[Variant.UNTUNED].median,
         "ansor": found.timings[Variant.TUNED].median,
+        "onnxruntime": found.timings[Variant.REFERENCE].median,
         "autotvm": None,
         "rewritten": None,
     }
@@ -100,8 +126,10 @@ def test_the_only_tuned_build_may_crash_while_it_is_timed(bench: Bench) -> None:
     bench.script.refuse = refuse_of("time", "autotvm")
     found = bench.report(run(bench, tuner=Tuner.AUTOTVM, tuner_options=TunerOptions(rewrite=False)))
     assert (found.published, set(found.timings)) == (Variant.UNTUNED, {Variant.REFERENCE, Variant.UNTUNED})
-    assert told(found) == {"untuned relay": "published", "autotvm": "not timed"}
-    assert [each.seconds for each in found.portfolio] == [found.timings[Variant.UNTUNED].median, None]
+    others = {"onnxruntime": "1.50× the time of the published build"}
+    assert told(found) == {"untuned relay": "published", "autotvm": "not timed", **others}
+    medians = [found.timings[each].median for each in (Variant.UNTUNED, Variant.REFERENCE)]
+    assert [each.seconds for each in found.portfolio] == [*medians, None]
     assert "the tuned build crashes; untuned runs in 2 ms" in found.summary
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from domain import targets
+from domain.artifacts import Runtime
 from domain.jobs import Budget, BundleFormat, JobRequest, Precision, RpcOptions, RunnerKind, Tuner, TunerOptions
 from tuner.search import operators
 from tunesmith import job_draft
@@ -18,7 +19,7 @@ from tunesmith.job_draft import AccuracyDraft, BudgetDraft, JobDraft, MeasureDra
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "tuning.md").read_text()
 
 
-@pytest.mark.parametrize("kind", [Tuner, RunnerKind, Precision, BundleFormat])
+@pytest.mark.parametrize("kind", [Tuner, RunnerKind, Precision, BundleFormat, Runtime])
 def test_every_choice_is_described(kind: type[StrEnum]) -> None:
     assert [choice.value for choice in kind if f"`{choice.value}`" not in DOCUMENT] == []
 
@@ -41,6 +42,7 @@ def test_a_draft_has_the_words_and_the_defaults_of_a_request() -> None:
     assert asdict(drafted.accuracy) == asdict(stored.accuracy)
     assert drafted.rpc is not None
     assert drafted.rpc.session_timeout == RpcOptions.session_timeout
+    assert drafted.runtimes == list(stored.runtimes)
     for name in ("target", "tuner", "runner", "precision", "bundle_format", "threads", "device", "group"):
         assert getattr(drafted, name) == getattr(stored, name), name
     shown = {option.path: option.form.unset for option in job_draft.options() if option.form}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import Conditions, OutputError, Timing, Variant, Verification
+from domain.artifacts import PLAIN_BUILD, Conditions, OutputError, Runtime, Timing, Variant, Verification
 from tuner.results.benchmark import judge, wins
 from tuner.results.timing import of_samples
 
@@ -71,6 +71,36 @@ def test_onnx_runtime_being_faster_is_said_first() -> None:
     report = judge(constant(reference=1e-3, untuned=4e-3, tuned=2e-3), BOTH_RIGHT)
     assert report.summary.startswith("ONNX Runtime is still 2.00× as fast as tuned; tuning made it 2.00× as fast: 2 ms")
     assert report.speedup_over_reference == 0.5
+
+
+def test_a_faster_onnx_runtime_becomes_the_runtime_and_the_best_build_stays_published() -> None:
+    report = judge(constant(reference=1e-3, untuned=4e-3, tuned=2e-3), BOTH_RIGHT, runtimes=tuple(Runtime))
+    assert (report.runtime, report.published, report.fastest) == (
+        Runtime.ONNXRUNTIME, Variant.TUNED, Variant.REFERENCE,
+    )  # fmt: skip
+    assert (report.speedup_over_reference, report.speedup_over_untuned) == (0.5, 2.0)
+    assert report.runtime_speedup_over_untuned == 4.0
+    assert report.summary.startswith(
+        "ONNX Runtime is 2.00× as fast as tuned, so the bundle runs with it where it is installed; tuning made it 2.00×"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "options"),
+    [
+        (noisy(1e-3, 1), {"runtimes": (Runtime.TVM,)}),
+        (noisy(1e-3, 1), {"runtimes": tuple(Runtime), "reference": PLAIN_BUILD}),
+        # Worth no second file and no other package.
+        (of_samples([1.98e-3] * 60), {"runtimes": tuple(Runtime)}),
+        # The median is smaller by 5 %, but as many rounds were lost as won.
+        (of_samples([1.9e-3] * 31 + [2.1e-3] * 29), {"runtimes": tuple(Runtime)}),
+    ],
+)
+def test_otherwise_the_bundle_runs_what_was_compiled(reference: Timing, options: Json) -> None:
+    timings = {Variant.REFERENCE: reference, **constant(untuned=4e-3, tuned=2e-3)}
+    report = judge(timings, BOTH_RIGHT, **options)
+    assert (report.runtime, report.fastest) == (Runtime.TVM, Variant.TUNED)
+    assert report.runtime_speedup_over_untuned == report.speedup_over_untuned == 2.0
 
 
 @pytest.mark.parametrize("tuned", [2e-3, 2.1e-3, 1.995e-3])

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.artifacts import Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
+from domain.artifacts import Conditions, Contender, FailedTask, OutputError, Report, Runtime, Variant, Verification
 from domain.models import TensorSpec
 from tuner.host import catalogue
 from tuner.results import bundle, bundle_texts
 from tuner.results.bundle import Manifest
+from tuner.results.manifest import OtherRuntime
 from tuner.results.timing import of_samples
 
 MANIFEST = Manifest(
@@ -55,7 +56,7 @@ REPORT = Report(
     ),
     failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
 )  # fmt: skip
-SHARED = bundle.FILES.difference(*bundle.ADDED.values(), {bundle.WEIGHTS})
+SHARED = bundle.FILES.difference(*bundle.ADDED.values(), {bundle.WEIGHTS, bundle.PREPARED})
 """What a bundle of one shared library for the graph executor holds."""
 RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
 
@@ -142,6 +143,28 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
         "a calibration loop varied by 8.0%. The machine was busy (the calibration loop varied by 8%)"
     ) in readme
     ast.parse((tmp_path / "out" / "example.py").read_text())
+
+
+def test_a_bundle_that_runs_with_onnx_runtime_has_the_model_for_it(compiled: Path, tar: Path, tmp_path: Path) -> None:
+    other = OtherRuntime(name="onnxruntime", version="1.31.1", model=bundle.PREPARED, threads=2)
+    report = dataclasses.replace(REPORT, runtime=Runtime.ONNXRUNTIME, runtime_version="1.31.1")
+    (tmp_path / "p.onnx").write_bytes(b"a model")
+    bundle.write(
+        tmp_path / "o.tar", compiled=compiled, prepared=tmp_path / "p.onnx", report=report,
+        manifest=dataclasses.replace(MANIFEST, runtime=other),
+    )  # fmt: skip
+    opened = bundle.open_bundle(tmp_path / "o.tar", tmp_path / "out")
+    assert (opened.runtime, opened.files.keys()) == (other, SHARED - {"manifest.json"} | {bundle.PREPARED})
+    assert (tmp_path / "out" / bundle.PREPARED).read_bytes() == b"a model"
+    evidence = json.loads((tmp_path / "out" / "evidence.json").read_text())
+    assert (evidence["runtime"], evidence["published"]) == ("onnxruntime", "tuned")
+    readme = readme_of(tmp_path / "out")
+    assert "ONNX Runtime 1.31.1 was faster than the library. The session uses it, on `prepared.onnx`" in readme
+    assert 'InferenceSession(".").run' in readme
+    lacking = rewritten(tmp_path / "o.tar", lambda info, data: [] if info.name == bundle.PREPARED else [(info, data)])
+    with pytest.raises(errors.InvalidBundle, match=r"lacks prepared\.onnx"):
+        bundle.open_bundle(lacking, tmp_path / "lacking")
+    assert bundle.open_bundle(tar, tmp_path / "without").runtime is None
 
 
 def test_the_same_content_gives_the_same_bytes(compiled: Path, tar: Path, tmp_path: Path) -> None:

@@ -70,6 +70,69 @@ def test_damaged_bundles_are_refused(
         loading.load(tar(tmp_path / "b.tar", **files))
 
 
+RUNTIME = {"name": "onnxruntime", "version": "1.31.1", "model": "prepared.onnx", "threads": 2}
+SPEC = {"name": "x", "dtype": "float32", "shape": [1, 4]}
+
+
+def with_runtime(**changes: object) -> bytes:
+    """The manifest of a bundle that runs with ONNX Runtime; its model is ``a model``."""
+    digest = hashlib.sha256(b"a model").hexdigest()
+    return json.dumps(
+        {
+            "files": {"prepared.onnx": digest}, "runtime": RUNTIME, "inputs": [SPEC], "outputs": [SPEC],
+            "model_digest": "ab", "target": "llvm", **changes,
+        }
+    ).encode()  # fmt: skip
+
+
+def test_the_model_for_onnx_runtime_is_handed_out_once_its_digest_is_right(
+    loading: types.ModuleType, tmp_path: Path
+) -> None:
+    whole = tar(tmp_path / "b.tar", manifest_json=with_runtime(), prepared_onnx=b"a model")
+    facts = loading.facts(whole)
+    assert (facts.version, facts.threads, facts.inputs) == ("1.31.1", 2, [("x", "float32", [1, 4])])
+    (tmp_path / "manifest.json").write_bytes(with_runtime())
+    (tmp_path / "prepared.onnx").write_bytes(b"a model")
+    digest = hashlib.sha256(whole.read_bytes()).hexdigest()
+    for path, pinned in ((whole, None), (whole, digest), (tmp_path, None)):
+        with loading.model(path, pinned) as (found, file):
+            assert (found, file.read_bytes()) == (facts, b"a model")
+    damaged = tar(tmp_path / "d.tar", manifest_json=with_runtime(), prepared_onnx=b"another")
+    lacking = tar(tmp_path / "l.tar", manifest_json=with_runtime())
+    for path, pinned, told in (
+        (whole, "0" * 64, "was changed or damaged"),
+        (damaged, None, r"the sha256 of prepared\.onnx is"),
+        (lacking, None, r"lacks prepared\.onnx"),
+        (tmp_path, digest, "a folder, which has no digest"),
+    ):
+        with pytest.raises(loading.LoadError, match=told), loading.model(path, pinned):
+            raise AssertionError(path)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        with_runtime(runtime=None),
+        with_runtime(runtime={**RUNTIME, "name": "of a later release"}),
+        with_runtime(runtime={**RUNTIME, "model": "../prepared.onnx"}),
+        with_runtime(runtime={"name": "onnxruntime"}),
+        with_runtime(inputs=3),
+        with_runtime(files={}),
+        b"[]",
+        b"{",
+    ],
+)
+def test_other_bundles_have_no_model_for_onnx_runtime(
+    loading: types.ModuleType, tmp_path: Path, document: bytes
+) -> None:
+    path = tar(tmp_path / "b.tar", manifest_json=document, prepared_onnx=b"a model")
+    assert loading.facts(path) is None
+    with pytest.raises(loading.LoadError, match="has no model for ONNX Runtime"), loading.model(path):
+        raise AssertionError
+    (tmp_path / "libmodel.so").write_bytes(b"\x7fELF")
+    assert [loading.facts(other) for other in (tmp_path / "libmodel.so", tmp_path / "nothing", tmp_path)] == [None] * 3
+
+
 def test_other_files_are_refused(loading: types.ModuleType, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a picture of a bundle" * 100)
     with pytest.raises(loading.LoadError, match="neither a bundle nor a library"):

@@ -31,6 +31,8 @@ class Network(ABC):
     inputs: Sequence[Json]
     outputs: Sequence[str]
     """Output names."""
+    runtime: str = "TVM"
+    """What runs it: ``TVM``, ``library``, or ``onnxruntime`` and its version."""
 
     @abstractmethod
     def feed(self, arrays: Arrays) -> None:
@@ -59,23 +61,20 @@ class Network(ABC):
         return [{"name": name, "dtype": str(each.dtype), "shape": list(each.shape)} for name, each in arrays.items()]
 
 
-class LibraryNetwork(Network):
-    """A network without TVM: the library of a build."""
+class SessionNetwork(Network):
+    """A network without TVM: a session of ``tunesmith.runtime``."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, runtime: str) -> None:
         """Raises EngineFailure ``invalid_bundle``."""
-        with _copied(folder / LIBRARY) as path:
-            if (folder / WEIGHTS).exists():
-                path.with_name(WEIGHTS).symlink_to((folder / WEIGHTS).absolute())
-            try:
-                self._session = InferenceSession(path, threads=threads)
-            except LoadError as error:
-                raise EngineFailure("invalid_bundle", str(error)) from error
+        try:
+            self._session = InferenceSession(path, threads=threads, runtime=runtime)
+        except LoadError as error:
+            raise EngineFailure("invalid_bundle", str(error)) from error
+        self.runtime = self._session.runtime
         self.inputs = [
             {"name": info.name, "dtype": info.dtype, "shape": info.shape} for info in self._session.get_inputs()
         ]
         self.outputs = [info.name for info in self._session.get_outputs()]
-        self._kernels = kernels.read(folder)
         self._fed: Arrays = {}
 
     def feed(self, arrays: Arrays) -> None:
@@ -86,6 +85,18 @@ class LibraryNetwork(Network):
 
     def sample(self, number: int, repeat: int) -> list[float]:
         return self._session.time(self._fed, number=number, repeat=repeat)
+
+
+class LibraryNetwork(SessionNetwork):
+    """The library of a build."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        """Raises EngineFailure ``invalid_bundle``."""
+        with _copied(folder / LIBRARY) as path:
+            if (folder / WEIGHTS).exists():
+                path.with_name(WEIGHTS).symlink_to((folder / WEIGHTS).absolute())
+            super().__init__(path, threads, "library")
+        self._kernels = kernels.read(folder)
 
     def profile(self, repeat: int) -> Json:
         """Return ``{seconds, layers}``: the median of ``repeat`` runs, and of each kernel in as many other runs.
@@ -110,8 +121,10 @@ class LibraryNetwork(Network):
 
 def run(load: Callable[[str, int], Network], params: Json) -> Json:
     """Answer a ``run`` request on this machine; ``load(bundle, threads)`` loads a bundle, cached."""
-    outputs = load(params["bundle"], params["threads"]).run_once(params.get("inputs"), params.get("outputs"))
-    return {"outputs": outputs, "samples": _samples(load, params) if params.get("repeat") else []}
+    network = load(params["bundle"], params["threads"])
+    outputs = network.run_once(params.get("inputs"), params.get("outputs"))
+    samples = _samples(load, params) if params.get("repeat") else []
+    return {"outputs": outputs, "runtime": network.runtime, "samples": samples}
 
 
 def time(load: Callable[[str, int], Network], params: Json) -> Json:
@@ -137,7 +150,7 @@ def _samples(load: Callable[[str, int], Network], params: Json) -> list[float]:
 
 
 class Libraries:
-    """Libraries of compiled bundles, of which the most recent stay loaded."""
+    """Libraries of compiled bundles, and models for ONNX Runtime, of which the most recent stay loaded."""
 
     def __init__(self) -> None:
         @lru_cache(maxsize=4)
@@ -148,11 +161,19 @@ class Libraries:
         ) -> LibraryNetwork:
             return LibraryNetwork(Path(bundle), threads)
 
-        self._loaded = loaded
+        @lru_cache(maxsize=4)
+        def opened(bundle: str, threads: int) -> Network:
+            return SessionNetwork(Path(bundle), threads, "onnxruntime")
+
+        self._loaded, self._opened = loaded, opened
 
     def load(self, bundle: str, threads: int) -> LibraryNetwork:
         """Load a bundle's library, cached, to run on ``threads`` threads. Raises EngineFailure ``invalid_bundle``."""
         return self._loaded(bundle, threads, _modified_ns(bundle, [LIBRARY]))
+
+    def load_model(self, bundle: str, threads: int) -> Network:
+        """Load the model for ONNX Runtime of a bundle's folder, which does not change, likewise."""
+        return self._opened(bundle, threads)
 
 
 def _modified_ns(bundle: str, files: Sequence[str]) -> tuple[int, ...]:

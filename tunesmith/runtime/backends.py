@@ -1,0 +1,49 @@
+"""What runs a session: the port of ``InferenceSession``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from tunesmith.runtime.tensors import Tensor
+
+
+class RunError(Exception):
+    """A run failed; the text says why."""
+
+
+class BackendUnavailable(Exception):
+    """ONNX Runtime cannot run the bundle here; the text says why."""
+
+
+class Backend(ABC):
+    """A loaded model. Arrays are contiguous, and of the shapes and types of ``inputs`` and ``outputs``."""
+
+    name: str
+    """``library``, or ``onnxruntime`` and its version."""
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+    @property
+    @abstractmethod
+    def threads(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def metadata(self) -> dict[str, str]: ...
+
+    @abstractmethod
+    def run(self, inputs: list[Any], outputs: list[Any] | None) -> list[Any]:
+        """Write the outputs to ``outputs``, except to places that are None, or return new arrays. Raises RunError."""
+
+    @abstractmethod
+    def repeated(self, inputs: list[Any]) -> Callable[[], None]:
+        """Return a function that runs on these inputs with as little beside the run as possible; it raises RunError."""
+
+    @abstractmethod
+    def profile(self, inputs: list[Any]) -> list[tuple[str, float]]:
+        """Run once and return the name and seconds of each kernel, in the order of execution. Raises RunError."""
+
+    @abstractmethod
+    def close(self) -> None: ...

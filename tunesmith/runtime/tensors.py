@@ -1,0 +1,73 @@
+"""Inputs and outputs of models, and the arrays for them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_ALIGNMENT = 64
+"""Bytes; kernels read and write such arrays in place."""
+_WORTH_ALIGNING = 4096
+"""Bytes; the library copies fewer faster than an array can be aligned."""
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
+
+
+class TensorInfo(NamedTuple):
+    """An input or output."""
+
+    name: str
+    shape: list[int]
+    type: str
+    """As ONNX Runtime writes it, such as ``tensor(float)``."""
+    dtype: str
+    """As numpy writes it."""
+
+
+class Tensor:
+    """An input or output of the model, and the arrays for it."""
+
+    def __init__(self, name: str, dtype: str, shape: Sequence[int]) -> None:
+        self.name = name
+        self.info = TensorInfo(name, list(shape), f"tensor({_ONNX_NAMES.get(dtype, dtype)})", dtype)
+        self._dtype, self._shape = np.dtype(dtype), tuple(shape)
+        self._bytes = math.prod(shape) * self._dtype.itemsize
+
+    def empty(self) -> Any:
+        """Return an uninitialized array: if it is large, at an aligned address, as numpy's own start anywhere."""
+        if self._bytes < _WORTH_ALIGNING:
+            return np.empty(self._shape, self._dtype)
+        memory = np.empty(self._bytes + _ALIGNMENT, np.uint8)
+        start = -address(memory) % _ALIGNMENT
+        return np.ndarray(self._shape, self._dtype, memory, start)
+
+    def contiguous(self, given: Any) -> Any:
+        """Return the array, or a contiguous copy. Raises ValueError for another shape or type."""
+        array = given if type(given) is np.ndarray else np.asarray(given)
+        if array.dtype != self._dtype or array.shape != self._shape:
+            raise ValueError(f"input {self.name} is {self._described()}, not {array.dtype}{list(array.shape)}")
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(self._shape)
+
+    def writable(self, given: Any) -> Any:
+        """Return the array if an output can be written to it. Raises ValueError."""
+        if (
+            not isinstance(given, np.ndarray)
+            or given.dtype != self._dtype
+            or given.shape != self._shape
+            or not given.flags.carray
+        ):
+            raise ValueError(f"output {self.name} needs a contiguous, writable array of {self._described()}")
+        return given
+
+    def _described(self) -> str:
+        return f"{self.info.dtype}{self.info.shape}"
+
+
+def address(array: Any) -> int:
+    if array.flags.writeable and array.nbytes:
+        # Cheaper than numpy's ways, which build objects that describe the whole array.
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    return int(array.ctypes.data)

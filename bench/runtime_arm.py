@@ -37,17 +37,18 @@ class Library:
 
     def overhead(self, number: int) -> float:
         """Return the median time of ``run`` that is not spent in kernels."""
-        session, api, count = self.session, self.session._api, len(self.session._kernels)
+        library = self.session._model
+        api, count = library._api, len(library._kernels)
         times = (ctypes.c_uint64 * count)()
         outside = []
-        session._api = _Profiling(api, times, count)
+        library._api = _Profiling(api, times, count)
         try:
             for _ in range(number):
                 started = time.perf_counter()
                 self.run()
                 outside.append(time.perf_counter() - started - sum(times) * 1e-9)
         finally:
-            session._api = api
+            library._api = api
         return median(outside)
 
 

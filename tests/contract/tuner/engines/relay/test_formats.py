@@ -12,6 +12,7 @@ import pytest
 from domain import errors
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
+from tuner.engines.runtime.library import kernels
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -40,7 +41,7 @@ def built(relay: EngineSession, place: dict[str, Any], tmp_path_factory: pytest.
     for form, folder in folders.items():
         params = {**place, "records": None, "out_dir": str(folder), "format": form}
         answer = relay.request("compile", params, timeout=120)
-        assert sorted(answer["files"]) == sorted(path.name for path in folder.iterdir())
+        assert sorted([*answer["files"], kernels.FILE]) == sorted(path.name for path in folder.iterdir())
     return folders
 
 

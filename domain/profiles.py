@@ -35,7 +35,7 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTime:
-    """Kernels of the build and the reference's nodes that compute the same; times are median seconds of a run."""
+    """Kernels of the build and the reference's nodes that compute the same; times are seconds of a run."""
 
     name: str
     """Of the reference's first node or, if none was matched, of the kernel."""
@@ -77,7 +77,7 @@ class Profile:
     """Name of the reference."""
     threads: int
     seconds: float
-    """Median of whole runs, between the profiled ones."""
+    """Mean of the quicker half of whole runs, between the profiled ones; the other times are such means, too."""
     reference_seconds: float
     outside: float
     """Seconds of a run outside of its kernels; below zero if the profile's own noise is larger."""

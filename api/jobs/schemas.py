@@ -370,7 +370,7 @@ class Peak(BaseModel):
 
 
 class OperatorTime(BaseModel):
-    """Kernels and the nodes of ONNX Runtime that compute the same; times are median seconds of a run."""
+    """Kernels and the nodes of ONNX Runtime that compute the same; times are seconds of a run."""
 
     name: str = Field(description="Of ONNX Runtime's first node or, if none was matched, of the kernel.")
     kernels: list[str] = Field(description="Empty for nodes that no kernel was matched with.")
@@ -392,7 +392,7 @@ class Profile(BaseModel):
     variant: Variant
     compared_with: str
     threads: int
-    seconds: float = Field(description="Median of whole runs, between the profiled ones.")
+    seconds: float = Field(description="Mean of the quicker half of whole runs, as all times are.")
     reference_seconds: float
     outside: float = Field(description="Outside of kernels; below zero if noise is larger.")
     reference_outside: float

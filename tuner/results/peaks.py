@@ -19,13 +19,12 @@ from tuner.results import machine_code
 _CPUINFO = Path("/proc/cpuinfo")
 _SIZES = (256 * 1024, 2 * 1024**2, 16 * 1024**2, 64 * 1024**2)
 """Bytes of all threads together; the largest is beyond most caches."""
-_LEAST_BYTES = 256 * 1024**2
-"""Bytes that a measurement of smaller data reads, in passes."""
-_TRIES = (2, 5)
-"""Least and most runs of a measurement."""
-_TRY_SECONDS = 0.1
-"""After which no further run begins."""
-_TURNS = 3_000_000
+_SLICE_BYTES = 16 * 1024**2
+"""Bytes that a slice reads, in passes if the data are smaller."""
+_SLICE_TURNS = 200_000
+_SECONDS = 0.06
+"""Of each measurement."""
+_LEAST_SLICES = 3
 _SUMS = 12
 """Independent sums: as many as the units of any core since 2013 have in flight, or more."""
 _LINES = 256
@@ -33,7 +32,7 @@ _LINES = 256
 
 
 def measure(threads: int) -> Peak:
-    """Measure for about half a second. On processors other than x86-64 with AVX2, nothing is known."""
+    """Measure for about a third of a second. On processors other than x86-64 with AVX2, nothing is known."""
     flags = _flags()
     with contextlib.suppress(OSError):
         if {"avx2", "fma"} <= flags:
@@ -77,59 +76,58 @@ def _loop(body: bytes, decrement: str) -> bytes:
 
 
 def _flops(run: Callable[..., None], lanes: int, threads: int) -> float:
-    seconds = _quickest([lambda: run(_TURNS)] * threads)
-    return threads * _TURNS * _SUMS * lanes * 2 / seconds
+    return _SLICE_TURNS * _SUMS * lanes * 2 * _rate([lambda: run(_SLICE_TURNS)] * threads)
 
 
 def _bandwidths(run: Callable[..., None], threads: int) -> list[Bandwidth]:
     found = []
     with contextlib.ExitStack() as stack:
-        buffers = [mmap.mmap(-1, max(_SIZES)) for _ in range(threads)]
         addresses = []
-        for buffer in buffers:
-            stack.callback(buffer.close)
-            start = ctypes.c_char.from_buffer(buffer)
-            addresses.append(ctypes.addressof(start))
+        for _ in range(threads):
+            buffer = stack.enter_context(mmap.mmap(-1, max(_SIZES) // threads + mmap.PAGESIZE))
+            addresses.append(_address(buffer))
             # Unwritten pages are all the same one.
-            ctypes.memset(addresses[-1], 1, max(_SIZES) // threads)
-            del start
+            ctypes.memset(addresses[-1], 1, len(buffer))
         for size in _SIZES:
-            turns, passes = size // threads // _LINES, max(1, _LEAST_BYTES // size)
-            seconds = _quickest([_call(run, turns, address, passes) for address in addresses])
-            found.append(Bandwidth(size=size, speed=threads * turns * _LINES * passes / seconds))
+            turns, passes = size // threads // _LINES, max(1, _SLICE_BYTES // size)
+            rate = _rate([_call(run, turns, address, passes) for address in addresses])
+            found.append(Bandwidth(size=size, speed=turns * _LINES * passes * rate))
     return found
+
+
+def _address(buffer: mmap.mmap) -> int:
+    """The ctypes object does not outlive this function: with it, the buffer could not be closed."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
 def _call(run: Callable[..., None], *arguments: int) -> Callable[[], None]:
     return lambda: run(*arguments)
 
 
-def _quickest(calls: Sequence[Callable[[], None]]) -> float:
-    """Return the least seconds, of several runs, from the start of the first to the end of the last of these calls."""
-    least, most = _TRIES
-    until = time.monotonic() + _TRY_SECONDS
-    found: list[float] = []
-    while len(found) < least or (len(found) < most and time.monotonic() < until):
-        found.append(_together(calls))
-    return min(found)
+def _rate(calls: Sequence[Callable[[], None]]) -> float:
+    """Return calls per second, with a thread for each call: the sum of the threads' quickest calls.
 
-
-def _together(calls: Sequence[Callable[[], None]]) -> float:
-    times: list[tuple[float, float]] = []
+    Of short calls some are not interrupted by other programs.
+    """
+    quickest: list[float] = []
     ready = threading.Barrier(len(calls))
 
     def work(call: Callable[[], None]) -> None:
         ready.wait()
-        started = time.perf_counter()
-        call()
-        times.append((started, time.perf_counter()))
+        until = time.perf_counter() + _SECONDS
+        times: list[float] = []
+        while len(times) < _LEAST_SLICES or time.perf_counter() < until:
+            started = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - started)
+        quickest.append(min(times))
 
     threads = [threading.Thread(target=work, args=(call,)) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return max(end for _, end in times) - min(start for start, _ in times)
+    return sum(1 / seconds for seconds in quickest)
 
 
 def _flags() -> set[str]:

@@ -46,7 +46,7 @@ def _name(operator: Mapping[str, Any]) -> str:
     times = f" ×{count}" if count > 1 and not (kernels and nodes) else ""
     if not kernels:
         return f"{operator['name']}{times} (no kernel)"
-    return f"{operator['name']}{times}" if nodes else f"{operator['name']}{times} (no node)"
+    return str(nodes[0]) if nodes else f"{operator['name']}{times} (no node)"
 
 
 def _sum(name: str, operators: Sequence[Mapping[str, Any]]) -> _Row:

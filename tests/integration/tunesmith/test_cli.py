@@ -72,7 +72,7 @@ def test_explain_sorts_by_loss_and_adds_up(
     assert status == 0, err
     assert [re.split(r"  +", line) for line in out.splitlines()[:5]] == [
         ["", "LOSS", "MS", "ONNX RT", "ALONE", "OF PEAK"],
-        ["/stem/Conv", "+0.200", "0.700", "0.500", "0.400", "25% compute"],
+        ["Conv /stem/Conv", "+0.200", "0.700", "0.500", "0.400", "25% compute"],
         ["2 others", "-0.050", "0.300", "0.350", "-", "-"],
         ["outside of operators", "+0.050", "0.100", "0.050", "-", "-"],
         ["whole network", "+0.200", "1.100", "0.900", "-", "-"],

@@ -7,9 +7,8 @@ from tuner.results import machine_code, peaks
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_this_machine_has_peaks(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "_TURNS", 100_000)
+    monkeypatch.setattr(peaks, "_SECONDS", 0.01)
     monkeypatch.setattr(peaks, "_SIZES", (256 * 1024, 8 * 1024**2))
-    monkeypatch.setattr(peaks, "_LEAST_BYTES", 16 * 1024**2)
     found = peaks.measure(threads)
     if not {"avx2", "fma"} <= peaks._flags():
         assert found.flops is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,19 +13,21 @@ import onnxruntime
 
 from tuner.engines.onnx import arrays, sessions
 from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import running
 
 _KERNEL = "_kernel_time"
 """End of the name of the event with the time of a node; other events have that of its barriers."""
+_RUN = "model_run"
 _Shape = Sequence[int]
 
 
 def profile(path: str, inputs: str, threads: int, repeat: int) -> Json:
-    """Return ``{seconds, layers}``: the median of ``repeat`` runs, and of each node in as many other runs.
+    """Return ``{seconds, layers}``: ``running.quick_mean`` of ``repeat`` runs, and of each node in as many other runs.
 
-    The two kinds of runs take turns, in two sessions, and the nodes' times add up to no more than ``seconds``. The
-    layers are the nodes after fusion, in order of execution: ``name``, ``operator``, ``seconds``, shapes of ``inputs``,
-    weights among them, and ``outputs``, and ``flop``, the floating-point operations of convolutions and products, else
-    None. Raises EngineFailure ``invalid_model``, ``invalid_inputs`` or ``run_failed``.
+    The two kinds of runs take turns, in two sessions. The layers are the nodes after fusion, in order of execution:
+    ``name``, ``operator``, ``seconds``, shapes of ``inputs``, weights among them, and ``outputs``, and ``flop``, the
+    floating-point operations of convolutions and products, else None. Raises EngineFailure ``invalid_model``,
+    ``invalid_inputs`` or ``run_failed``.
     """
     fed = arrays.load(inputs)
     plain = sessions.cached(path, threads)
@@ -41,38 +42,41 @@ def profile(path: str, inputs: str, threads: int, repeat: int) -> Json:
             whole += sessions.sample(plain, fed, number=1, repeat=1)
             sessions.run(profiled, fed)
         events = json.loads(Path(profiled.end_profiling()).read_text())
-    seconds = statistics.median(whole)
+    [seconds] = running.quick_mean([[each] for each in whole])
     return {"seconds": seconds, "layers": _layers(events, seconds)}
 
 
 def _layers(events: Iterable[Json], whole: float) -> list[Json]:
     found: dict[str, Json] = {}
-    times: dict[str, list[float]] = {}
-    for event in events:
+    runs: list[dict[str, float]] = [{}]
+    # A run begins before its nodes, perhaps in the same microsecond.
+    for event in sorted(events, key=lambda each: (each.get("ts", 0), each.get("name") != _RUN)):
+        if event.get("name") == _RUN:
+            runs.append({})
         if event.get("cat") != "Node" or not event["name"].endswith(_KERNEL):
             continue
         name, facts = event["name"].removesuffix(_KERNEL), event["args"]
-        times.setdefault(name, []).append(event["dur"] * 1e-6)
-        read, written = _shapes(facts.get("input_type_shape")), _shapes(facts.get("output_type_shape"))
-        layer = {"name": name, "operator": facts["op_name"], "inputs": read, "outputs": written}
-        found.setdefault(name, {**layer, "flop": _flop(facts["op_name"], read, written)})
-    # The first run of a session is slower.
-    medians = without_excess([statistics.median(times[name][1:] or times[name]) for name in found], whole)
-    return [{**layer, "seconds": seconds} for layer, seconds in zip(found.values(), medians, strict=True)]
+        # Nodes of loops run several times.
+        runs[-1][name] = runs[-1].get(name, 0.0) + event["dur"] * 1e-6
+        if name not in found:
+            read, written = _shapes(facts.get("input_type_shape")), _shapes(facts.get("output_type_shape"))
+            layer = {"name": name, "operator": facts["op_name"], "inputs": read, "outputs": written}
+            found[name] = {**layer, "flop": _flop(facts["op_name"], read, written)}
+    # The first run of a session is slower, and the list begins with what is before it.
+    means = running.quick_mean([[run.get(name, 0.0) for name in found] for run in runs[2:]])
+    times = _without_profiler(means, whole)
+    return [{**layer, "seconds": seconds} for layer, seconds in zip(found.values(), times, strict=True)]
 
 
-def without_excess(times: Sequence[float], whole: float) -> list[float]:
-    """Subtract the same from all times, none of which falls below zero, so that their sum is at most ``whole``.
+def _without_profiler(times: Sequence[float], whole: float) -> list[float]:
+    """Subtract what the profiler adds to each node while it describes it: 5 µs, more than small nodes take.
 
-    The profiler counts to each node the time in which it describes the node: 5 µs, more than small nodes take.
+    It is the same for all nodes, so at most the time of the quickest one, and no more than the nodes take longer
+    together than a plain run, of ``whole`` seconds.
     """
-    excess, taken, left = math.fsum(times) - whole, 0.0, len(times)
-    for time in sorted(times) if excess > 0 else ():
-        taken = excess / left
-        if taken <= time:
-            break
-        excess, left = excess - time, left - 1
-    return [max(0.0, time - taken) for time in times]
+    excess = math.fsum(times) - whole
+    taken = max(0.0, min([excess / len(times), *times])) if times else 0.0
+    return [time - taken for time in times]
 
 
 def _shapes(told: Any) -> list[list[int]]:

@@ -15,7 +15,6 @@ def test_onnx_runtime_tells_of_every_node(reference: EngineSession, prepared: Pa
     layers = found["layers"]
     assert len({layer["name"] for layer in layers}) == len(layers)
     assert all(0 <= layer["seconds"] < found["seconds"] < 1 for layer in layers)
-    assert sum(layer["seconds"] for layer in layers) <= found["seconds"] * 1.0001
     first = next(layer for layer in layers if layer["operator"] == "Conv")
     assert (first["inputs"][0], first["inputs"][1][1:]) == ([1, 3, 16, 16], [3, 3, 3])
     channels, *area = first["outputs"][0][1:]

@@ -147,6 +147,5 @@ def test_a_folder_keeps_nothing_of_another_format(twin: Twin, tmp_path: Path) ->
         answer = twin.session.request("compile", build, timeout=120)
         own = {"libmodel.so", "tunesmith.h", "needs-tvm.txt"}
         assert [name for name in answer["files"] if name not in own] == ["mod.so", *added, *always]
-        # Only profiles need it; it is not part of bundles.
-        beside = [kernels.FILE] if "libmodel.so" in answer["files"] else []
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*answer["files"], *beside])
+        # Only profiles need the file of kernels; it is not part of bundles.
+        assert {path.name for path in tmp_path.iterdir()} - {kernels.FILE} == {*answer["files"]}

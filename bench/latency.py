@@ -39,9 +39,7 @@ MODELS = (
     "ppocr-cls", "ppocr-det", "ppocr-rec", "magika", "yolox-det", "minilm", "squeezenet", "shufflenet", "resnet50",
     "densenet121", "inception-v1",
 )  # fmt: skip
-OPENVINO = EngineSpec(
-    name="openvino", module="bench.sides", requirements=catalogue.ROOT / "requirements" / "openvino.txt"
-)
+OPENVINO = EngineSpec(name="openvino", module="bench.sides", requirements=catalogue.get("openvino").requirements)
 _SIDES = EngineSpec(name="sides", module="bench.sides", requirements=catalogue.get("onnx").requirements, shares="onnx")
 _UNTUNED = ("relay", "relax")
 _BENCHMARK_SECONDS = 90.0
@@ -51,7 +49,8 @@ _HUNG_AFTER = 600.0
 """Seconds that a job may run beyond its total limit."""
 _ROWS = Path(__file__).parents[1] / "build" / "latency.json"
 _SHOWN = (
-    "published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions", "runtime", "runtime_version"
+    "published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions", "runtime",
+    "runtime_variant", "runtime_version", "runtime_model", "runtime_options",
 )  # fmt: skip
 """Fields kept from a job's report."""
 
@@ -117,7 +116,7 @@ def service(folder: Path, home: Path) -> Iterator[None]:
 
 def _installed(home: Path) -> list[EngineSpec]:
     found = []
-    for spec in catalogue.ENGINES.values():
+    for spec in (catalogue.ENGINES | catalogue.OPTIONAL).values():
         try:
             environments.interpreter(spec, home)
         except errors.EngineNotInstalled:

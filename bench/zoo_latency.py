@@ -143,7 +143,7 @@ def columns(measured: Mapping[str, Any]) -> Row:
         "untuned_relax_ms": measured.get("untuned", {}).get("relax"),
         "untuned_ms": measured.get("untuned_ms"), "compiled_ms": measured.get("tuned_ms"),
         "published_ms": measured.get("published_ms"), "runtime": job.get("report", {}).get("runtime"),
-        "runtime_version": job.get("report", {}).get("runtime_version"),
+        **{name: job.get("report", {}).get(name) for name in ("runtime_version", "runtime_model", "runtime_options")},
         "budget_seconds": job.get("budget", {}).get("seconds"), "job_seconds": job.get("run_seconds"),
         "trials": job.get("trials"),
     }  # fmt: skip

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from domain import errors
 from domain.artifacts import Contender, Variant, Verification
@@ -105,11 +106,12 @@ def compare(
     *,
     kinds: Mapping[str, str],
     precision: Precision | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> Verification:
     """Run a build on the job's device and compare its outputs, by the accuracy gate of its ``precision``.
 
-    ``kinds``: kind of values of each input. Without ``precision``, the requested one. Raises EngineError, Canceled, and
-    the caller's errors.
+    ``kinds``: kind of values of each input. Without ``precision``, the requested one; without ``place``, where compiled
+    files run. Raises EngineError, Canceled, and the caller's errors.
     """
     computed = precision or precisions.first(context.request)
     try:
@@ -121,7 +123,7 @@ def compare(
             inputs=inputs,
             expected=expected,
             folder=context.folder / "actual",
-            place=context.place,
+            place=context.place if place is None else place,
             precision=str(computed),
             gate=precisions.gate_of(context.request, computed),
             model=context.prepared,

@@ -14,8 +14,8 @@ from domain.artifacts import Report, Runtime, Variant
 from domain.jobs import RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, ScriptedEngine
-from tuner.results import bundle
-from tuner.results.manifest import OtherRuntime
+from tuner.results import bundle, timing
+from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.search import racing
 from worker.pipeline import verifying
 
@@ -88,6 +88,128 @@ def test_a_faster_onnx_runtime_runs_the_bundle_beside_the_fastest_build(bench: B
     alone = bench.report(run(bench, runtimes=(Runtime.TVM,)))
     assert (alone.runtime, "onnxruntime" in told(alone)) == (Runtime.TVM, False)
     assert alone.summary.startswith("ONNX Runtime is still 2.00× as fast as tuned")
+
+
+INSTALLED = {
+    name: {**HELLO, "toolchain": {"engine": name, **versions}}
+    for name, versions in {
+        "onnx": {"onnxruntime": "1.31.1"},
+        "library": {"onnxruntime": "1.31.1"},
+        "openvino": {"openvino": "2026.4.1"},
+    }.items()
+}
+
+
+@pytest.fixture
+def raced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Both runtimes are installed, the model can be rewritten, and there is time to compare candidates."""
+    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
+    bench.script.hellos |= INSTALLED
+    bench.script.rewritings = {"lines": 1}
+    bench.options = {"benchmark_seconds": 5.0}
+    return bench
+
+
+def opened(bench: Bench, job_id: str) -> Manifest:
+    return bundle.open_bundle(bench.blobs.path(bench.artifact(job_id).digest), bench.home / "opened")
+
+
+def test_a_faster_openvino_runs_the_bundle(raced: Bench) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "openvino-rewritten-model": 0.25e-3, "openvino": 0.5e-3}
+    job_id = run(raced)
+    found = raced.report(job_id)
+    assert (found.runtime, found.runtime_variant, found.published) == (
+        Runtime.OPENVINO, Variant.OPENVINO, Variant.TUNED,
+    )  # fmt: skip
+    options = {"INFERENCE_PRECISION_HINT": "f32"}
+    assert (found.runtime_version, found.runtime_model, found.runtime_options) == (
+        "2026.4.1", bundle.REWRITTEN, options,
+    )  # fmt: skip
+    assert found.verifications[Variant.OPENVINO].passed
+    assert found.runtime_speedup_over_untuned == pytest.approx(8.0)
+    assert told(found)["openvino, rewritten model"] == "runs the bundle: 0.25× the time of the published build"
+    assert told(found)["openvino"] == "2.00× the time of openvino, rewritten model in the comparison"
+    assert found.summary.startswith("OpenVINO is 4.00× as fast as tuned, so the bundle runs with it")
+    manifest = opened(raced, job_id)
+    assert manifest.runtime == OtherRuntime(
+        name="openvino", version="2026.4.1", model=bundle.REWRITTEN, threads=2, options=options
+    )
+    assert (raced.home / "opened" / bundle.REWRITTEN).read_bytes() == b"rewritten a model"
+    assert {each["runtime"] for each in raced.script.asked("run") if each["engine"] == "openvino"} == {"openvino"}
+    narrowed = raced.report(run(raced, runtimes=(Runtime.TVM, Runtime.ONNXRUNTIME)))
+    assert Variant.OPENVINO not in narrowed.timings
+
+
+def test_the_options_of_onnx_runtime_are_chosen_one_after_the_other(raced: Bench) -> None:
+    raced.script.run_seconds = {
+        **raced.script.run_seconds,
+        "onnxruntime-rewritten-model": 2.5e-3,
+        "onnxruntime-rewritten-model-no-arena": 0.5e-3,
+    }
+    job_id = run(raced)
+    found = raced.report(job_id)
+    assert (found.runtime, found.fastest) == (Runtime.ONNXRUNTIME, Variant.ONNXRUNTIME)
+    assert (found.runtime_model, found.runtime_options) == (bundle.REWRITTEN, {"enable_cpu_mem_arena": "0"})
+    verdicts = told(found)
+    assert (
+        verdicts["onnxruntime, rewritten model, no arena"] == "runs the bundle: 0.50× the time of the published build"
+    )
+    assert verdicts["onnxruntime"] == "3.00× the time of the published build"
+    assert verdicts["onnxruntime, rewritten model"].startswith(
+        "5.00× the time of onnxruntime, rewritten model, no arena"
+    )
+    assert {"onnxruntime, rewritten model, extended optimization", "onnxruntime, rewritten model, no spinning"} <= set(
+        verdicts
+    )
+    manifest = opened(raced, job_id)
+    assert manifest.runtime is not None
+    assert manifest.runtime.options == {"enable_cpu_mem_arena": "0"}
+
+
+def test_onnx_runtime_keeps_its_own_options_unless_others_are_faster(raced: Bench) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "reference": 0.5e-3, "onnxruntime": 0.495e-3}
+    found = raced.report(run(raced))
+    assert (found.fastest, found.runtime_options) == (Variant.REFERENCE, {})
+    assert Variant.ONNXRUNTIME not in found.timings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(True, "wrong results: output y: NaN, infinite"), (False, "does not run: openvino engine: it was")],
+)
+def test_a_runtime_that_is_wrong_or_crashes_does_not_compete(raced: Bench, wrong: bool, said: str) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "openvino": 0.5e-3}
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "run" and params["engine"] == "openvino":
+            raise errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
+
+    if wrong:
+        raced.script.wrong = frozenset({"openvino"})
+    else:
+        raced.script.refuse = refuse
+    found = raced.report(run(raced))
+    assert (found.runtime, Variant.OPENVINO in found.timings) == (Runtime.TVM, False)
+    assert told(found)["openvino"].startswith(said)
+
+
+def test_a_runtime_that_crashes_in_the_benchmark_is_left_out(raced: Bench) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "openvino": 0.5e-3}
+    raced.script.rewritings = {}
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "time" and params["engine"] == "openvino":
+            raise errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
+
+    raced.script.refuse = refuse
+    found = raced.report(run(raced))
+    assert (found.runtime, found.published) == (Runtime.TVM, Variant.TUNED)
+    assert told(found)["openvino"] == "not timed"
+
+
+def test_runtimes_that_were_asked_for_and_are_not_installed_are_named(bench: Bench) -> None:
+    job_id = run(bench, runtimes=(Runtime.TVM, Runtime.OPENVINO))
+    assert "openvino does not compete: it is not installed on this worker" in bench.notes(job_id)
 
 
 @pytest.mark.parametrize(("factor", "published"), [(1.0, "ansor"), (2.1, "untuned relay")])

@@ -13,7 +13,7 @@ from domain import errors
 from domain.artifacts import Report, Runtime, Variant
 from domain.jobs import RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, ScriptedEngine
+from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
 from tuner.results import bundle, timing
 from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.search import racing
@@ -306,6 +306,47 @@ def test_builds_that_are_all_slower_leave_untuned(bench: Bench) -> None:
     found = bench.report(run(bench))
     assert found.published is Variant.UNTUNED
     assert found.portfolio[0].name == "untuned relay"
+    assert told(found)["untuned relay"] == "published"
+
+
+@pytest.fixture
+def two_engines(bench: Bench) -> None:
+    """Relay leads: relax is not clearly faster, as far as the rough times of the baseline tell."""
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.run_seconds = {
+        "reference": 3e-3, "untuned-relay": 2e-3, "untuned-relax": 1.8e-3, "tuned": 2.2e-3,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("two_engines")
+def test_the_untuned_build_of_another_engine_may_win(bench: Bench) -> None:
+    job_id = run(bench, tuner=Tuner.AUTO)
+    found = bench.report(job_id)
+    assert (found.published, found.engines[Variant.UNTUNED].split("/")[0]) == (Variant.UNTUNED, "relax")
+    assert told(found)["untuned relax"] == "published"
+    assert told(found)["untuned relay"] == "1.11× the time of untuned relax"
+    assert (
+        bundle.open_bundle(bench.blobs.path(bench.artifact(job_id).digest), bench.home / "opened").toolchain["engine"]
+        == "relax"
+    )
+    assert bench.artifact(job_id).toolchain == found.engines[Variant.UNTUNED]
+
+
+@pytest.mark.usefixtures("two_engines")
+def test_another_engines_untuned_build_that_crashes_costs_itself(bench: Bench) -> None:
+    timed: list[str] = []
+
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == "time" and params.get("bundle", "").endswith("untuned-relax"):
+            timed.append(asked)
+            # The baseline's passes are over.
+            if len(timed) > 2:
+                raise errors.EngineCrashed("relax engine: it was killed by SIGSEGV")
+
+    bench.script.refuse = refuse
+    found = bench.report(run(bench))
+    assert found.engines[Variant.UNTUNED].split("/")[0] == "relay"
+    assert told(found)["untuned relax"] == "crashed in the benchmark: relax engine: it was killed by SIGSEGV"
     assert told(found)["untuned relay"] == "published"
 
 

@@ -13,7 +13,7 @@ from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import plugins
-from tuner.engines.runtime import faults, importing, progress
+from tuner.engines.runtime import importing, progress
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Domains whose operators the importer looks up by type alone; others are named with their domain."""
@@ -55,14 +55,13 @@ def load(model: onnx.ModelProto) -> Imported:
     """Import a prepared model.
 
     Raises EngineFailure ``invalid_model``, ``unsupported_operators`` with ``details.operators {name: count}``, or
-    ``import_failed`` if TVM supports every operator and still cannot import the model.
+    ``import_failed`` if TVM supports every operator and still cannot import one.
     """
     model = importing.prepare(model, plugins.install())
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known())
     progress.begin("import", sum(counted.values()))
-    failing = faults.reported("import_failed", "TVM cannot import the model", hint=importing.hint(counted))
-    with failing, warnings.catch_warnings():
+    with importing.reported(onnx_frontend.ONNXGraphImporter, counted), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Sanitized input names would not be those of the model.
         module = from_onnx(model, sanitize_input_names=False)

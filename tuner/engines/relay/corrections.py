@@ -24,8 +24,8 @@ def install() -> None:
     * ``tvm.support.libinfo`` is memoized: a build of a small network calls it 2600 times, 7 ms each, for constant data.
     * Functions that only compute constants are built once, see ``ConstantBuilder``.
     * Operators are counted while they are imported and built, see ``tuner.engines.runtime.progress``.
-    * Type errors contain the checker's diagnostics. TVM prints them and raises "one or more error diagnostics were
-      emitted, please check diagnostic render".
+    * Type errors contain the checker's diagnostics, and in ``node`` the node with the error. TVM prints them and raises
+      "one or more error diagnostics were emitted, please check diagnostic render".
     """
     if not hasattr(tvm.support.libinfo, "cache_info"):
         tvm.support.libinfo = functools.lru_cache(maxsize=1)(tvm.support.libinfo)
@@ -78,7 +78,12 @@ _FOLLOWING = "The type inference pass was unable to infer a type"
 
 
 def _raise(context: Any) -> None:
-    messages = [" ".join(str(each.message).split()) for each in context.diagnostics if each.level in _WORST]
-    causes = [message for message in messages if not message.startswith(_FOLLOWING)] or messages
+    worst = [each for each in context.diagnostics if each.level in _WORST]
+    messages = [(" ".join(str(each.message).split()), each.span) for each in worst]
+    causes = [each for each in messages if not each[0].startswith(_FOLLOWING)] or messages
     if causes:
-        raise tvm.error.DiagnosticError("; ".join(dict.fromkeys(causes)))
+        error = tvm.error.DiagnosticError("; ".join(dict.fromkeys(message for message, _ in causes)))
+        span = causes[0][1]
+        # The importer's name for the node; types are often inferred only when a later node is imported.
+        error.node = span.source_name.name if span else None
+        raise error

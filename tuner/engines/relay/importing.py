@@ -10,7 +10,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
 from tuner.engines.relay import converters, corrections, plugins
-from tuner.engines.runtime import faults, importing, progress
+from tuner.engines.runtime import importing, progress
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "org.pytorch.aten")
 """Domains whose operators the importer looks up by type alone; others are named with their domain."""
@@ -31,7 +31,7 @@ def load(model: onnx.ModelProto) -> Imported:
     """Import a prepared model.
 
     Raises EngineFailure ``invalid_model``, ``unsupported_operators`` with ``details.operators {name: count}``, or
-    ``import_failed`` if TVM supports every operator and still cannot import the model.
+    ``import_failed`` if TVM supports every operator and still cannot import one.
     """
     converters.install()
     model = importing.prepare(model, plugins.install())
@@ -39,8 +39,7 @@ def load(model: onnx.ModelProto) -> Imported:
     importing.refuse_unknown(counted, _known(model))
     corrections.use_threads(1)
     progress.begin("import", sum(counted.values()))
-    failing = faults.reported("import_failed", "TVM cannot import the model", hint=importing.hint(counted))
-    with failing:
+    with importing.reported(frontend.GraphProto, counted):
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
     return Imported(
         module=module,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 
 _NAMED = re.compile(
@@ -48,9 +49,16 @@ def reported(code: str, what: str, *, hint: str | None = None) -> Iterator[None]
     except EngineFailure:
         raise
     except Exception as error:
-        frames = trace(error)
-        details = {"trace": frames} if frames else {}
-        raise EngineFailure(code, f"{what}: {text_of(error)}", hint=hint, details=details) from error
+        raise failure(code, what, error, hint=hint) from error
+
+
+def failure(
+    code: str, what: str, error: Exception, *, hint: str | None = None, details: Json | None = None
+) -> EngineFailure:
+    """Return an EngineFailure "``what``: message" for an exception."""
+    frames = trace(error)
+    traced = {"trace": frames} if frames else {}
+    return EngineFailure(code, f"{what}: {text_of(error)}", hint=hint, details={**(details or {}), **traced})
 
 
 def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:

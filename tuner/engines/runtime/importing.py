@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import onnx
@@ -15,6 +18,7 @@ from google.protobuf.message import DecodeError
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Registry
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import faults
 
 Loaded = TypeVar("Loaded")
 
@@ -137,6 +141,62 @@ def refuse_unknown(operators: dict[str, int], known: Collection[str]) -> None:
     if unknown:
         shown = ", ".join(f"{name} ({count}×)" for name, count in sorted(unknown.items()))
         raise EngineFailure("unsupported_operators", f"TVM cannot import: {shown}", details={"operators": unknown})
+
+
+@contextmanager
+def reported(importer: Any, operators: Mapping[str, int]) -> Iterator[None]:
+    """Convert exceptions of TVM's importer to EngineFailure ``import_failed`` that names the operator and its node.
+
+    ``importer`` is the importer's class: its method ``_construct_nodes`` is called for one node at a time. An exception
+    with the attribute ``node`` is due to that earlier node. ``operators`` are those of the model.
+    """
+    construct = importer._construct_nodes
+    known: dict[str | None, _Node] = {}
+
+    def construct_each(self: Any, graph: Any) -> None:
+        for node in graph.node:
+            found = _Node(operator=node.op_type, name=node.name)
+            with _blaming(found, known, operators):
+                construct(self, SimpleNamespace(node=[node]))
+            # Relay's importer names nodes that have no name.
+            known[node.name] = found
+
+    importer._construct_nodes = construct_each
+    try:
+        with _blaming(None, known, operators):
+            yield
+    finally:
+        importer._construct_nodes = construct
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Node:
+    operator: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} (the node {self.name})" if self.name else self.operator
+
+
+@contextmanager
+def _blaming(current: _Node | None, known: Mapping[str | None, _Node], operators: Mapping[str, int]) -> Iterator[None]:
+    try:
+        yield
+    except EngineFailure:
+        raise
+    except Exception as error:
+        node = known.get(getattr(error, "node", None), current)
+        advice = hint(operators) or (_to_replace(node.operator) if node else None)
+        details = {"operator": node.operator, "node": node.name} if node else {}
+        what = f"TVM cannot import {node or 'the model'}"
+        raise faults.failure("import_failed", what, error, hint=advice, details=details) from error
+
+
+def _to_replace(operator: str) -> str:
+    return (
+        f"Try the other engine, export the model with other operators instead of {operator}, or convert it in a "
+        "plugin: docs/how-to/custom-operators.md."
+    )
 
 
 _SIZED_BY_VALUES = ("Compress", "NonMaxSuppression", "NonZero", "Unique")

@@ -87,3 +87,4 @@ def test_sizes_that_depend_on_values_are_told_as_the_reason(
     model = asking.prepare(reference, models.counted_by_values(), tmp_path)[0]
     refused = asking.refusal(relax, "check", {"model": str(model)})
     assert (refused.engine_code, "NonZero (1×)" in str(refused.hint)) == ("import_failed", True)
+    assert f"TVM cannot import {refused.details['operator']}" in refused.message

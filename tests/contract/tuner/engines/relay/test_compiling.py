@@ -39,10 +39,11 @@ def test_a_model_that_cannot_be_imported_is_told_why(relay: EngineSession, tmp_p
     (tmp_path / "model.onnx").write_bytes(models.mismatched_channels())
     refused = asking.refusal(relay, "check", {"model": str(tmp_path / "model.onnx")})
     assert refused.engine_code == "import_failed"
-    begin = "TVM cannot import the model: DiagnosticError: The Relay type checker is unable to show"
+    begin = "TVM cannot import Conv (the node Conv_y): DiagnosticError: The Relay type checker is unable to show"
     end = "`Tensor[(4, 5, 3, 3), float32]` does not match `Tensor[(4, 3, 3, 3), float32]`"
     assert (refused.message.startswith(begin), refused.message.endswith(end), "\n" in refused.message) == (
         True,
         True,
         False,
     )
+    assert (refused.details["operator"], "other operators instead of Conv" in str(refused.hint)) == ("Conv", True)

@@ -160,19 +160,27 @@ def finish(module: Any, target: Any) -> Any:
 def _split_layout_rewrites(module: Any) -> Any:
     """Make functions of their own of the rearrangements of weights.
 
-    TVM's pass fails on functions that only call one of TVM's runtime, such as those that sort: they have no loops.
+    TVM's pass fails on functions without blocks: those that only call TVM's runtime, as sorting does, and those made of
+    plain loops, such as ``cumsum`` and ``scatter_elements``. They have no weights to rearrange.
     """
     functions = dict(module.functions_items())
-    calls = {variable: function for variable, function in functions.items() if _is_call(function)}
-    others = {variable: function for variable, function in functions.items() if variable not in calls}
+    without = {
+        variable: function
+        for variable, function in functions.items()
+        if isinstance(function, tirx.PrimFunc) and not _has_blocks(function.body.block.body)
+    }
+    others = {variable: function for variable, function in functions.items() if variable not in without}
     split = relax.transform.SplitLayoutRewritePreproc()(tvm.IRModule(others, attrs=module.attrs))
-    for variable, function in calls.items():
+    for variable, function in without.items():
         split[variable] = function
     return split
 
 
-def _is_call(function: Any) -> bool:
-    return isinstance(function, tirx.PrimFunc) and isinstance(function.body.block.body, tirx.Evaluate)
+def _has_blocks(statement: Any) -> bool:
+    if hasattr(statement, "block"):
+        return True
+    inner = list(statement.seq) if hasattr(statement, "seq") else [getattr(statement, "body", None)]
+    return any(_has_blocks(each) for each in inner if each is not None)
 
 
 def _apply(module: Any, passes: list[Any]) -> Any:

@@ -217,8 +217,12 @@ def _inline(schedule: Any) -> None:
     for block in _blocks(schedule):
         if _is_reduction(schedule, block) or not schedule.get_consumers(block):
             continue
+        users = schedule.get_consumers(block)
         # A padded input would be checked for its borders in the innermost loop.
-        if _branches(schedule, block) and any(_is_reduction(schedule, user) for user in schedule.get_consumers(block)):
+        if _branches(schedule, block) and any(_is_reduction(schedule, each) for each in users):
+            continue
+        # LLVM 22 computes wrong values for Zen 4 from a choice between loads whose indices are remainders.
+        if _branches(schedule, block) and any(_rearranges(schedule, each) for each in users):
             continue
         with contextlib.suppress(tvm.s_tir.ScheduleError):
             schedule.compute_inline(block)
@@ -276,6 +280,11 @@ def _is_reduction(schedule: Any, block: Any) -> bool:
 def _branches(schedule: Any, block: Any) -> bool:
     # TVM 0.27 has no Python visitor of tensor programs.
     return "if_then_else" in schedule.get(block).body.script()
+
+
+def _rearranges(schedule: Any, block: Any) -> bool:
+    """Return whether indices of a block are quotients or remainders, as in a reshaping."""
+    return "%" in schedule.get(block).body.script()
 
 
 def _reduces_contiguous_axis(schedule: Any) -> bool:

@@ -8,6 +8,7 @@ import sys
 BENCHMARKS = {
     "demo": "one real model tuned end to end: what the job published, and its latencies",
     "coverage": "which engine imports, verifies and tunes which model of the zoo, in what time and memory",
+    "operators": "which operators of ONNX the engines import and compute as ONNX Runtime does",
     "trials": "trials per second and best latencies: stock TVM and the engines, on the same tasks",
     "latency": "tuned models beside untuned ones, ONNX Runtime and OpenVINO, in turns",
     "runtime": "the library of a model in C, in Python and in ONNX Runtime, beside TVM's executors and ONNX Runtime",

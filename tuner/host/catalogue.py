@@ -36,24 +36,16 @@ def _shipped(name: str) -> EngineSpec:
 
 
 ENGINES = {name: _shipped(name) for name in ("relay", "relax", "onnx")}
-"""Engines with environments, which every host installs."""
-OPTIONAL = {name: _shipped(name) for name in ("openvino",)}
-"""Engines with environments that only some hosts install: runtimes that compete with what is compiled."""
+"""Engines with environments."""
 LIBRARY = "library"
 """The engine that runs the libraries of compiled builds, without TVM."""
-RUNNING = {"onnxruntime": LIBRARY, "openvino": "openvino"}
-"""The engine that runs models in each other runtime."""
-_STARTED = {
-    **ENGINES,
-    **OPTIONAL,
-    LIBRARY: replace(ENGINES["onnx"], name=LIBRARY, module="tuner.engines.library", shares="onnx"),
-}
+_STARTED = {**ENGINES, LIBRARY: replace(ENGINES["onnx"], name=LIBRARY, module="tuner.engines.library", shares="onnx")}
 
 
 def get(name: str) -> EngineSpec:
     """Return an engine's specification. Raises EngineNotInstalled for an unknown name."""
     if name not in _STARTED:
         raise errors.EngineNotInstalled(
-            f"there is no engine {name!r}", hint=f"The engines are {' and '.join(sorted(ENGINES | OPTIONAL))}."
+            f"there is no engine {name!r}", hint=f"The engines are {' and '.join(sorted(ENGINES))}."
         )
     return _STARTED[name]

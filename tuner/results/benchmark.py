@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from types import MappingProxyType
 
 from domain import errors
 from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Runtime, Timing, Variant, Verification
@@ -15,7 +14,6 @@ _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent, as the next benchmark may reverse smaller differences."""
 _LEVEL = 0.98, 1.02
 """Ratios of times within which two variants count as equally fast."""
-_NO_RUNTIMES: Mapping[Variant, Runtime] = MappingProxyType({})
 
 
 def judge(
@@ -25,14 +23,13 @@ def judge(
     reference: str = ONNX_RUNTIME,
     conditions: Conditions | None = None,
     has_records: bool = True,
-    runtimes: Mapping[Variant, Runtime] = _NO_RUNTIMES,
+    runtimes: Collection[Runtime] = (Runtime.TVM,),
 ) -> Report:
     """Choose the fastest correct variant; tuned must be clearly faster, or untuned is published.
 
     ``has_records``: whether tuned uses records; otherwise, only the rewriting made it faster, and the summary says so.
-    ``runtimes`` are the variants that compete without being compiled, the preferred one first: one that is clearly
-    faster than the published variant, and correct, becomes the bundle's runtime; the reference is correct. Raises
-    VerificationFailed, with the errors of all variants in its details, if none is correct.
+    If ``runtimes`` has ONNX Runtime and it is clearly faster than the published variant, it becomes the bundle's
+    runtime. Raises VerificationFailed, with the errors of all variants in its details, if none is correct.
     """
     correct = {
         variant
@@ -46,11 +43,11 @@ def judge(
     )
     published = Variant.TUNED if tuned_wins else Variant.UNTUNED
     medians = {variant: measured.median for variant, measured in timings.items()}
-    fastest = published
-    for variant in runtimes:
-        right = variant is Variant.REFERENCE or (variant in verifications and verifications[variant].passed)
-        if right and variant in timings and _is_worth(timings[variant], timings[fastest]):
-            fastest = variant
+    runtime = Runtime.TVM
+    if reference == ONNX_RUNTIME and Runtime.ONNXRUNTIME in runtimes and Variant.REFERENCE in timings:
+        ratio = medians[Variant.REFERENCE] / medians[published]
+        if ratio < _LEVEL[0] and wins(timings[Variant.REFERENCE], timings[published]):
+            runtime = Runtime.ONNXRUNTIME
     over_untuned = medians[Variant.UNTUNED] / medians[published] if Variant.UNTUNED in medians else 1.0
     over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else None
     return Report(
@@ -59,9 +56,8 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        runtime=runtimes.get(fastest, Runtime.TVM),
-        runtime_variant=fastest if fastest in runtimes else None,
-        summary=_summary(medians, set(verifications), correct, published, reference, has_records, fastest)
+        runtime=runtime,
+        summary=_summary(medians, set(verifications), correct, published, reference, has_records, runtime)
         + _unproven_outputs(verifications[published], reference)
         + _noise(conditions),
         compared_with=reference,
@@ -116,11 +112,6 @@ def wins(challenger: Timing, champion: Timing, *, samples: int = SAMPLES_PER_ROU
     return _chance(won, len(pairs)) <= 0.01 if len(pairs) >= 7 else won == len(pairs)
 
 
-def _is_worth(challenger: Timing, champion: Timing) -> bool:
-    """Return whether another runtime is so much faster that it is worth its package and its file in the bundle."""
-    return challenger.median < _LEVEL[0] * champion.median and wins(challenger, champion)
-
-
 def _by_round(samples: Sequence[float], size: int) -> list[float]:
     return [min(samples[start : start + size]) for start in range(0, len(samples), size)]
 
@@ -138,19 +129,15 @@ def _summary(
     published: Variant,
     reference: str,
     has_records: bool,
-    fastest: Variant,
+    runtime: Runtime,
 ) -> str:
-    """Describe the speedup, then the reference; first, if they are faster, the bundle's runtime and the reference."""
+    """Describe the speedup, then the reference; first, if the reference is faster."""
     crashed = Variant.TUNED in built and Variant.TUNED not in medians
     parts = [_crash(medians) if crashed else _gain(medians, correct, published, has_records)]
-    if Variant.REFERENCE in medians and fastest is not Variant.REFERENCE:
+    if Variant.REFERENCE in medians:
         ratio = medians[Variant.REFERENCE] / medians[published]
         place = 0 if ratio < _LEVEL[0] else 1
-        parts.insert(place, _against_reference(ratio, str(published), reference))
-    if fastest is not published:
-        ratio = medians[published] / medians[fastest]
-        other = f"{fastest.title(reference)} is {ratio:.2f}× as fast as {published}"
-        parts.insert(0, f"{other}, so the bundle runs with it where it is installed")
+        parts.insert(place, _against_reference(ratio, str(published), reference, runtime))
     first, *others = parts
     return "; ".join([first[0].upper() + first[1:], *(_lowered(part) for part in others)]) + "."
 
@@ -199,7 +186,9 @@ def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Va
     return f"Tuning gave no significant gain: {tuned} tuned, {shown} untuned, which is published"
 
 
-def _against_reference(ratio: float, name: str, reference: str) -> str:
+def _against_reference(ratio: float, name: str, reference: str, runtime: Runtime) -> str:
+    if runtime is not Runtime.TVM:
+        return f"{reference} is {1 / ratio:.2f}× as fast as {name}, so the bundle runs with it where it is installed"
     if _LEVEL[0] <= ratio <= _LEVEL[1]:
         return f"{name} is as fast as {reference}"
     if ratio > 1:

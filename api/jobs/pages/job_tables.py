@@ -207,13 +207,13 @@ class TimingRow:
 
 
 def timing_rows(report: Report) -> list[TimingRow]:
-    """Return a row for each timed variant: reference, untuned, tuned, other runtimes."""
+    """Return a row for each timed variant: reference, untuned, tuned."""
     timed = [(variant, report.timings[variant]) for variant in Variant if variant in report.timings]
     scale = _scale([timing for _, timing in timed])
     return [
         TimingRow(
             variant=variant,
-            name=variant.title(report.compared_with),
+            name=report.compared_with if variant is Variant.REFERENCE else f"TVM, {variant}",
             toolchain=report.engines.get(variant),
             timing=timing,
             is_published=variant is report.published,

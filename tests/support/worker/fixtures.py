@@ -77,13 +77,8 @@ class Bench:
         settings = WorkerSettings(
             home=self.home,
             cancel_poll_seconds=0.03,
-            **{
-                "lease_seconds": 30.0,
-                "attempt_pause_seconds": 0,
-                "benchmark_seconds": 0.001,
-                **self.options,
-                **options,
-            },
+            benchmark_seconds=0.001,
+            **{"lease_seconds": 30.0, "attempt_pause_seconds": 0, **self.options, **options},
         )
         return OneJob(
             database=self.database,

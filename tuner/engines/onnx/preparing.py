@@ -11,14 +11,26 @@ import onnx
 
 from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
 from tuner.engines.onnx.rewriting import applying
-from tuner.engines.onnx.rewriting.plain import explicit, fused, loops, quantized, recurrent
+from tuner.engines.onnx.rewriting.plain import (
+    attention,
+    explicit,
+    fused,
+    loops,
+    patches,
+    quantized,
+    recurrent,
+    reductions,
+    spectra,
+)
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import environment
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
-_REPLACED = fused.OPERATORS | loops.OPERATORS | quantized.OPERATORS | recurrent.OPERATORS
+_REPLACED = frozenset().union(
+    *(each.OPERATORS for each in (attention, fused, loops, patches, quantized, recurrent, spectra)),
+)
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
@@ -160,7 +172,9 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
 
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the model without operators that few compilers support, or None if it has none or proof fails."""
-    if not any(node.op_type in _REPLACED or explicit.applies(node) for node in model.graph.node):
+    if not any(
+        node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node) for node in model.graph.node
+    ):
         return None
     copied = onnx.ModelProto()
     copied.CopyFrom(model)

@@ -13,7 +13,18 @@ import onnx
 from tuner.engines.onnx import arrays, comparing, models, sessions
 from tuner.engines.onnx.rewriting import graphs, groups, lines, transposed
 from tuner.engines.onnx.rewriting.aligned import padding
-from tuner.engines.onnx.rewriting.plain import explicit, fused, loops, quantized, recurrent
+from tuner.engines.onnx.rewriting.plain import (
+    attention,
+    explicit,
+    fused,
+    loops,
+    patches,
+    quantized,
+    recurrent,
+    reductions,
+    spectra,
+    upgrading,
+)
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 
@@ -40,10 +51,15 @@ PASSES: tuple[Pass, ...] = (
 """In order of application; channels are padded last."""
 
 PLAIN: tuple[Pass, ...] = (
+    Pass(name="upgraded", apply=lambda model, _: upgrading.apply(model)),
     Pass(name="loops", apply=lambda model, _: loops.apply(model)),
     Pass(name="explicit", apply=lambda model, _: explicit.apply(model)),
+    Pass(name="attention", apply=lambda model, _: attention.apply(model)),
     Pass(name="fused", apply=lambda model, _: fused.apply(model)),
+    Pass(name="patches", apply=lambda model, _: patches.apply(model)),
     Pass(name="quantized", apply=lambda model, _: quantized.apply(model)),
+    Pass(name="reductions", apply=lambda model, _: reductions.apply(model)),
+    Pass(name="spectra", apply=lambda model, _: spectra.apply(model)),
     Pass(name="recurrent", apply=lambda model, _: recurrent.apply(model)),
 )
 """Passes of the preparation of a model: they replace operators that few compilers support, for every target."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
+from tuner.engines.onnx import models, sessions
+from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import importing
 
 Shapes = dict[str, tuple[int, ...]]
@@ -48,15 +50,53 @@ def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> No
 
 def shapes(model: onnx.ModelProto) -> Shapes:
     """Return the known static shapes of the main graph's tensors, including initializers, by name."""
-    inferred = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
     found: Shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    for value in (*inferred.input, *inferred.value_info, *inferred.output):
+    for value in _inferred(model):
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
             continue
         dimensions = value.type.tensor_type.shape.dim
         if all(dimension.HasField("dim_value") for dimension in dimensions):
             found[value.name] = tuple(int(dimension.dim_value) for dimension in dimensions)
     return found
+
+
+def kinds(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the known element types of the main graph's tensors, including initializers, by name."""
+    found = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    return found | {value.name: value.type.tensor_type.elem_type for value in _inferred(model)}
+
+
+def _inferred(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    light = _without_weights(model)
+    graph = onnx.shape_inference.infer_shapes(light).graph
+    found = [*graph.input, *graph.value_info, *graph.output]
+    if any(node.domain not in models.STANDARD_DOMAINS for node in graph.node):
+        found += _known_to_runtime(light)
+    return found
+
+
+def _known_to_runtime(light: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return the results of all nodes as ONNX Runtime infers them: ONNX's inference ends at the operators it adds."""
+    listed = {value.name for value in light.graph.output}
+    names = [name for node in light.graph.node for name in node.output if name and name not in listed]
+    light.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    try:
+        session = sessions.open_session(light.SerializeToString(), threads=1, level=sessions.NONE)
+    except EngineFailure:
+        return []
+    tensors = [value for value in session.get_outputs() if value.type in _KINDS]
+    return [helper.make_tensor_value_info(value.name, _KINDS[value.type], value.shape) for value in tensors]
+
+
+_KINDS = {
+    f"tensor({name})": kind
+    for name, kind in (
+        *(("float", TensorProto.FLOAT), ("float16", TensorProto.FLOAT16), ("double", TensorProto.DOUBLE)),
+        *(("int64", TensorProto.INT64), ("int32", TensorProto.INT32), ("bool", TensorProto.BOOL)),
+        *(("int8", TensorProto.INT8), ("uint8", TensorProto.UINT8)),
+    )
+}
+"""Element types by ONNX Runtime's names."""
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from tuner.engines.onnx.rewriting import graphs, inlining
 OLDEST_OPSET = 11
 """First operator set with ``Round``."""
 _SIZES_AS_INPUTS = 13
-"""First operator set whose ``Split`` has its sizes as an input, and ``Unsqueeze`` its axes."""
-_AXES_AS_INPUTS = 18
-"""First operator set whose reductions have their axes as an input."""
+"""First operator set whose ``Split`` has its sizes as an input, ``Unsqueeze`` and ``ReduceSum`` their axes."""
+AXES_AS_INPUTS = 18
+"""First operator set whose other reductions have their axes as an input."""
 
 Replacement = Callable[[onnx.NodeProto], bool]
 
@@ -31,11 +32,17 @@ class Emitter:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.shapes = graphs.shapes(model)
         self._opset = models.opset(model)
+        self._model = model
         self._graph = model.graph
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._names = graphs.Names(model.graph)
         self._nodes: list[onnx.NodeProto] = []
         self._added: list[onnx.TensorProto] = []
+
+    @cached_property
+    def kinds(self) -> dict[str, int]:
+        """The known element types of the graph's tensors."""
+        return graphs.kinds(self._model)
 
     def replace(self, find: Callable[[onnx.NodeProto], Replacement | None]) -> int:
         """Replace every node for which ``find`` returns a function and this returns True; return their number.
@@ -101,11 +108,14 @@ class Emitter:
             return self.emit("Unsqueeze", [name], axes=[axis])
         return self.emit("Unsqueeze", [name, self.constant([axis], np.int64)])
 
-    def reduced(self, operator: str, name: str, axis: int) -> str:
-        """Emit a reduction along one axis, which stays with size 1."""
-        if self._opset < _AXES_AS_INPUTS:
-            return self.emit(operator, [name], axes=[axis], keepdims=1)
-        return self.emit(operator, [name, self.constant([axis], np.int64)], keepdims=1)
+    def reduced(
+        self, operator: str, name: str, axes: int | Sequence[int], output: str | None = None, *, keepdims: int = 1
+    ) -> str:
+        """Emit a reduction; its axes stay with size 1, unless ``keepdims`` is 0."""
+        listed = [axes] if isinstance(axes, int) else list(axes)
+        if self._opset < (_SIZES_AS_INPUTS if operator == "ReduceSum" else AXES_AS_INPUTS):
+            return self.emit(operator, [name], output, axes=listed, keepdims=keepdims)
+        return self.emit(operator, [name, self.constant(listed, np.int64)], output, keepdims=keepdims)
 
     def split(self, name: str, axis: int, sizes: Sequence[int]) -> list[str]:
         """Emit one operator for all parts: TVM's importer of Relay compiles a program for each ``Slice``."""

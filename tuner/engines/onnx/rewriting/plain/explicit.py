@@ -1,7 +1,8 @@
 """Explicit forms of operators whose attributes or operands leave something to be computed.
 
-Not every engine imports the others: padding by ``auto_pad`` or of some axes, ``OneHot``, and a number of boxes that
-does not fit into 32 bits.
+Not every engine imports the others: padding by ``auto_pad`` or of some axes, parts of uneven sizes, ``Celu``,
+``EyeLike``, ``OneHot``, ``Dropout`` with a seed, a number of boxes that does not fit into 32 bits, and an attribute of
+casts that changes nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +18,30 @@ from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
 
 _WINDOWED = ("AveragePool", "Conv", "LpPool", "MaxPool")
-OPERATORS = frozenset({"NonMaxSuppression", "OneHot"})
+_METHODS = {
+    "Cast": "_cast",
+    "Celu": "_celu",
+    "Dropout": "_pass",
+    "EyeLike": "_diagonal",
+    "NonMaxSuppression": "_boxes",
+    "OneHot": "_one_hot",
+    "Pad": "_pad",
+    "Split": "_split",
+}
+_FLOAT8 = range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1)
 
 
 def applies(node: onnx.NodeProto) -> bool:
     """Return whether a node may have another form, so that the pass is worth its check."""
     if node.op_type in _WINDOWED:
         return graphs.attribute(node, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
-    return node.op_type in OPERATORS or (node.op_type == "Pad" and len(node.input) > len(("data", "pads", "value")))
+    if node.op_type == "Pad":
+        return len(node.input) > len(("data", "pads", "value"))
+    if node.op_type == "Cast":
+        return graphs.attribute(node, "saturate") is not None and graphs.attribute(node, "to") not in _FLOAT8
+    if node.op_type == "Split":
+        return graphs.attribute(node, "num_outputs") is not None
+    return node.op_type in _METHODS
 
 
 class _Forms:
@@ -36,7 +53,52 @@ class _Forms:
             return None
         if node.op_type in _WINDOWED:
             return self._window
-        return {"NonMaxSuppression": self._boxes, "OneHot": self._one_hot, "Pad": self._pad}[node.op_type]
+        replacement: Replacement = getattr(self, _METHODS[node.op_type])
+        return replacement
+
+    def _cast(self, node: onnx.NodeProto) -> bool:
+        """Emit a cast without the attribute that only casts to 8-bit floats have a use for."""
+        self._e.cast(node.input[0], graphs.attribute(node, "to"), node.output[0])
+        return True
+
+    def _split(self, node: onnx.NodeProto) -> bool:
+        """Emit the sizes of the parts, of which the last may be smaller."""
+        sizes = [self._e.shapes.get(name) for name in node.output]
+        axis = graphs.attribute(node, "axis", 0)
+        if not all(sizes):
+            return False
+        plain = onnx.NodeProto(op_type="Split", output=node.output, domain=node.domain)
+        plain.input.extend([node.input[0], self._e.constant([size[axis] for size in sizes if size], np.int64)])
+        plain.attribute.append(onnx.helper.make_attribute("axis", axis))
+        self._e.append(plain)
+        return True
+
+    def _celu(self, node: onnx.NodeProto) -> bool:
+        alpha = self._e.constant(graphs.attribute(node, "alpha", 1.0))
+        grown = self._e.emit("Elu", [self._e.emit("Div", [node.input[0], alpha])])
+        below = self._e.emit("Mul", [self._e.emit("Min", [grown, self._e.constant(0)]), alpha])
+        self._e.emit("Add", [self._e.emit("Relu", [node.input[0]]), below], node.output[0])
+        return True
+
+    def _pass(self, node: onnx.NodeProto) -> bool:
+        """Emit the input: in inference nothing is dropped."""
+        trained = node.input[2] if len(node.input) > 2 else ""
+        flag = self._e.value(trained) if trained else np.False_
+        if flag is None or flag.any() or any(list(node.output)[1:]):
+            return False
+        self._e.emit("Identity", [node.input[0]], node.output[0])
+        return True
+
+    def _diagonal(self, node: onnx.NodeProto) -> bool:
+        shape, own = self._e.shapes.get(node.input[0]), self._e.kinds.get(node.input[0])
+        kind = graphs.attribute(node, "dtype", own)
+        if shape is None or kind is None:
+            return False
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+        self._e.emit(
+            "Identity", [self._e.constant(np.eye(*shape, graphs.attribute(node, "k", 0)), dtype)], node.output[0]
+        )
+        return True
 
     def _window(self, node: onnx.NodeProto) -> bool:
         """Emit the padding that ``auto_pad`` stands for."""

@@ -7,6 +7,7 @@ functions are not used: ONNX Runtime cannot load some.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -18,14 +19,16 @@ from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, R
 _CONTRIB = "com.microsoft"
 _METHODS = {
     ("", "AffineGrid"): "_grid",
-    ("", "Attention"): "_attention",
     ("", "LpNormalization"): "_normalized",
     ("", "RMSNormalization"): "_by_root_mean_square",
+    (_CONTRIB, "BiasGelu"): "_gelu",
+    (_CONTRIB, "FastGelu"): "_fast_gelu",
     (_CONTRIB, "FusedConv"): "_convolution",
     (_CONTRIB, "FusedGemm"): "_gemm",
     (_CONTRIB, "FusedMatMul"): "_product",
-    (_CONTRIB, "MultiHeadAttention"): "_heads",
+    (_CONTRIB, "Gelu"): "_gelu",
     (_CONTRIB, "QuickGelu"): "_quick_gelu",
+    (_CONTRIB, "SkipLayerNormalization"): "_skipping_layer",
     (_CONTRIB, "SkipSimplifiedLayerNormalization"): "_skipping",
 }
 OPERATORS = frozenset(operator for _, operator in _METHODS)
@@ -115,16 +118,60 @@ class _Splitting:
 
     def _by_root_mean_square(self, node: onnx.NodeProto) -> bool:
         given, scale = node.input
-        if graphs.attribute(node, "axis", -1) not in (-1, len(self._e.shapes.get(given, ())) - 1):
-            return False
-        self._normalize(given, scale, graphs.attribute(node, "epsilon", 1e-5), node.output[0])
+        rank = len(self._e.shapes[given])
+        axes = range(graphs.attribute(node, "axis", -1) % rank, rank)
+        self._normalize(given, scale, graphs.attribute(node, "epsilon", 1e-5), node.output[0], axes)
         return True
 
-    def _normalize(self, name: str, scale: str, epsilon: float, output: str) -> None:
-        """Divide by the root mean square along the last axis."""
-        square = self._e.reduced("ReduceMean", self._e.emit("Mul", [name, name]), -1)
+    def _normalize(self, name: str, scale: str, epsilon: float, output: str, axes: Sequence[int] = (-1,)) -> None:
+        """Divide by the root mean square along some axes."""
+        square = self._e.reduced("ReduceMean", self._e.emit("Mul", [name, name]), axes)
         size = self._e.emit("Sqrt", [self._e.emit("Add", [square, self._e.constant(epsilon)])])
         self._e.emit("Mul", [self._e.emit("Div", [name, size]), scale], output)
+
+    def _skipping_layer(self, node: onnx.NodeProto) -> bool:
+        """Emit a sum and its normalization by its mean and variance."""
+        given, skipped, scale, beta, bias = [*node.input, "", ""][:5]
+        outputs = [*node.output, "", "", ""][:4]
+        if outputs[1] or outputs[2]:
+            return False
+        total = self._e.emit("Add", [given, skipped])
+        if bias:
+            total = self._e.emit("Add", [total, bias])
+        if outputs[3]:
+            total = self._e.emit("Identity", [total], outputs[3])
+        moved = self._e.emit("Sub", [total, self._e.reduced("ReduceMean", total, -1)])
+        variance = self._e.reduced("ReduceMean", self._e.emit("Mul", [moved, moved]), -1)
+        epsilon = self._e.constant(graphs.attribute(node, "epsilon", 1e-5))
+        divided = self._e.emit("Div", [moved, self._e.emit("Sqrt", [self._e.emit("Add", [variance, epsilon])])])
+        scaled = self._e.emit("Mul", [divided, scale], None if beta else outputs[0])
+        if beta:
+            self._e.emit("Add", [scaled, beta], outputs[0])
+        return True
+
+    def _gelu(self, node: onnx.NodeProto) -> bool:
+        """Emit ``x * (1 + erf(x / sqrt(2))) / 2``, of a sum if there is a bias."""
+        given = self._biased(node)
+        curve = self._e.emit("Erf", [self._e.emit("Mul", [given, self._e.constant(math.sqrt(0.5))])])
+        return self._half(given, curve, node.output[0])
+
+    def _fast_gelu(self, node: onnx.NodeProto) -> bool:
+        """Emit ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) / 2``."""
+        given = self._biased(node)
+        square = self._e.emit("Mul", [given, given])
+        factor = self._e.emit("Add", [self._e.emit("Mul", [square, self._e.constant(0.044715)]), self._e.constant(1)])
+        inner = self._e.emit("Mul", [given, self._e.constant(math.sqrt(2 / math.pi))])
+        curve = self._e.emit("Tanh", [self._e.emit("Mul", [inner, factor])])
+        return self._half(given, curve, node.output[0])
+
+    def _biased(self, node: onnx.NodeProto) -> str:
+        given, bias = [*node.input, ""][:2]
+        return self._e.emit("Add", [given, bias]) if bias else given
+
+    def _half(self, name: str, curve: str, output: str) -> bool:
+        raised = self._e.emit("Mul", [name, self._e.emit("Add", [curve, self._e.constant(1)])])
+        self._e.emit("Mul", [raised, self._e.constant(0.5)], output)
+        return True
 
     def _grid(self, node: onnx.NodeProto) -> bool:
         """Emit the places of an image's pixels after an affine transformation."""
@@ -142,67 +189,9 @@ class _Splitting:
         self._e.reshape(self._e.emit("MatMul", [points, by_column]), (count, height, width, 2), node.output[0])
         return True
 
-    def _attention(self, node: onnx.NodeProto) -> bool:
-        """Emit ONNX's attention, without masks and caches."""
-        query, key, value, *rest = node.input
-        shapes = [self._e.shapes.get(name, ()) for name in (query, key, value)]
-        unusual = any(graphs.attribute(node, name, 0) for name in ("is_causal", "softcap", "qk_matmul_output_mode"))
-        if unusual or any(rest) or any(list(node.output)[1:]):
-            return False
-        heads = [graphs.attribute(node, name, 0) for name in ("q_num_heads", "kv_num_heads")]
-        if all(len(shape) == len("bhld") for shape in shapes):
-            heads = [shape[1] for shape in shapes[:2]]
-            parts = [query, self._e.emit("Transpose", [key], perm=(0, 1, 3, 2)), value]
-            width = shapes[0][3]
-        elif all(len(shape) == len("bld") for shape in shapes) and heads[0]:
-            parts = self._by_head([query, key, value], shapes, heads[0])
-            width = shapes[0][2] // heads[0]
-        else:
-            return False
-        if heads[0] != heads[1]:
-            return False
-        found = self._attend(parts, graphs.attribute(node, "scale", 0.0) or 1 / math.sqrt(width))
-        if len(shapes[0]) == len("bhld"):
-            self._e.emit("Identity", [found], node.output[0])
-        else:
-            self._join(found, (*shapes[0][:2], shapes[2][2]), node.output[0])
-        return True
-
-    def _heads(self, node: onnx.NodeProto) -> bool:
-        """Emit ONNX Runtime's attention of ``[batch, length, heads * size]``, without masks and caches."""
-        query, key, value, *rest = node.input
-        shapes = [self._e.shapes.get(name, ()) for name in (query, key, value)]
-        heads = graphs.attribute(node, "num_heads")
-        unusual = graphs.attribute(node, "unidirectional", 0) or any(rest[1:]) or any(list(node.output)[1:])
-        if unusual or any(len(shape) != len("bld") for shape in shapes):
-            return False
-        given = [query, key, value]
-        if any(rest):
-            added = self._e.split(rest[0], 0, [shape[2] for shape in shapes])
-            given = [self._e.emit("Add", pair) for pair in zip(given, added, strict=True)]
-        scale = graphs.attribute(node, "scale", 0.0) or 1 / math.sqrt(shapes[0][2] // heads)
-        found = self._attend(self._by_head(given, shapes, heads), scale)
-        self._join(found, (*shapes[0][:2], shapes[2][2]), node.output[0])
-        return True
-
-    def _by_head(self, names: list[str], shapes: list[tuple[int, ...]], heads: int) -> list[str]:
-        """Return queries and values ``[batch, heads, length, size]``, and keys ``[batch, heads, size, length]``."""
-        orders = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
-        return [
-            self._e.emit("Transpose", [self._e.reshape(name, (*shape[:2], heads, shape[2] // heads))], perm=order)
-            for name, shape, order in zip(names, shapes, orders, strict=True)
-        ]
-
-    def _attend(self, parts: list[str], scale: float) -> str:
-        scores = self._e.emit("Mul", [self._e.emit("MatMul", parts[:2]), self._e.constant(scale)])
-        return self._e.emit("MatMul", [self._e.emit("Softmax", [scores], axis=-1), parts[2]])
-
-    def _join(self, name: str, shape: tuple[int, ...], output: str) -> None:
-        self._e.reshape(self._e.emit("Transpose", [name], perm=(0, 2, 1, 3)), shape, output)
-
 
 def apply(model: onnx.ModelProto) -> int:
-    """Replace fused operators and return their number; those with masks, caches or unknown activations stay."""
+    """Replace fused operators and return their number; those with unknown activations stay."""
     if models.opset(model) < OLDEST_OPSET:
         return 0
     emitter = Emitter(model)

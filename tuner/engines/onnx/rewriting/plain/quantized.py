@@ -275,12 +275,15 @@ class Quantized:
         return True
 
     def _along(self, node: onnx.NodeProto, values: Any) -> Any:
-        """Reshape one value for each index of the node's axis to broadcast over its input."""
-        if graphs.attribute(node, "block_size", 0):
-            raise KeyError("block_size")
-        rank = len(self._e.shapes[node.input[0]])
-        axis = graphs.attribute(node, "axis", 1) % rank
-        return values.reshape(-1, *[1] * (rank - axis - 1)) if values.ndim else values
+        """Spread one value for each index of the node's axis, or for each block along it, over its input."""
+        if not values.ndim:
+            return values
+        shape = self._e.shapes[node.input[0]]
+        axis = graphs.attribute(node, "axis", 1) % len(shape)
+        block = graphs.attribute(node, "block_size", 0)
+        if block:
+            return np.repeat(values, block, axis).take(range(shape[axis]), axis)
+        return values.reshape(-1, *[1] * (len(shape) - axis - 1))
 
 
 def apply(model: onnx.ModelProto) -> int:

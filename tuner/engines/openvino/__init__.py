@@ -1,1 +1,0 @@
-"""Engine that runs models in OpenVINO, a runtime that competes with what is compiled."""

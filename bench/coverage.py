@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import os
 import subprocess
 import tempfile
@@ -23,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import engines, note, show, zoo
+from bench import engines, note, rows, show, zoo
+from bench.rows import Row
 from domain import errors
 from domain.artifacts import Variant
 from domain.ports import Engine
@@ -42,28 +42,26 @@ QUICK = ("ppocr-cls",)
 """Models for ``--quick``, of the package that the demo fetches too."""
 _TRIAL_SECONDS = 120.0
 
-Row = dict[str, Any]
-
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     home = Path(os.environ["TUNESMITH_HOME"])
-    rows: list[Row] = [] if options.again or not options.rows.exists() else json.loads(options.rows.read_text())
-    facts = {"commit": _commit(), "cpu": hardware.device(_threads()).key}
+    found = [] if options.again else rows.read(options.rows)
+    facts = {"commit": rows.commit(), "cpu": hardware.device(_threads()).key}
     with tempfile.TemporaryDirectory(prefix="tunesmith-coverage-") as scratch:
         for name in chosen(options):
-            missing = [route for route in options.routes if find(rows, name, route) is None]
+            missing = [route for route in options.routes if find(found, name, route) is None]
             if not missing:
                 continue
             model = _prepare(zoo.MODELS[name], home, Path(scratch) / name)
             for route in missing:
-                rows.append({"model": name, "route": route, **_attempt(model, route, options), **facts})
-                note(_line(rows[-1]))
-                _save(options.rows, rows)
-    show({"trials": options.trials, "summary": summary(rows), "rows": rows})
+                found.append({"model": name, "route": route, **_attempt(model, route, options), **facts})
+                note(_line(found[-1]))
+                rows.save(options.rows, found)
+    show({"trials": options.trials, "summary": summary(found), "rows": found})
     if options.write:
-        _PAGE.write_text(page(rows))
-        _TABLE.write_text(table(rows))
+        _PAGE.write_text(page(found))
+        _TABLE.write_text(table(found))
     return 0
 
 
@@ -71,10 +69,7 @@ def chosen(options: argparse.Namespace) -> list[str]:
     """Return the names of the models to measure."""
     if options.models:
         return list(options.models)
-    if options.quick:
-        return list(QUICK)
-    wanted = {"seen": (False,), "unseen": (True,), "all": (False, True)}[options.part]
-    return [model.name for model in zoo.MODELS.values() if model.unseen in wanted]
+    return list(QUICK) if options.quick else zoo.part(options.part)
 
 
 def find(rows: Sequence[Row], model: str, route: str) -> Row | None:
@@ -96,19 +91,6 @@ def _attempt(model: Prepared | str, route: str, options: argparse.Namespace) -> 
     return {**found, "seconds": round(time.monotonic() - started, 1)}
 
 
-def _commit() -> str:
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-def _save(path: Path, rows: Sequence[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(rows, indent=1))
-    partial.replace(path)
-
-
 def _line(row: Row) -> str:
     steps = [step for step in ("imports", "verified", "tuned") if row[step]]
     return f"{row['model']} {row['route']}: {', '.join(steps) or 'no'} {row.get('reason') or ''}"
@@ -117,7 +99,7 @@ def _line(row: Row) -> str:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench coverage", description=__doc__)
     parser.add_argument("--models", nargs="+", choices=list(zoo.MODELS), metavar="MODEL")
-    parser.add_argument("--part", choices=("seen", "unseen", "all"), default="seen", help="without --models")
+    parser.add_argument("--part", choices=zoo.PARTS, default="seen", help="without --models")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--routes", nargs="+", choices=list(ROUTES), default=list(_USUAL_ROUTES), metavar="ROUTE")
     parser.add_argument("--trials", type=int, default=4, help="for each tuning task that is tried")

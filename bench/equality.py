@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import engines, note, runtime, show, zoo
+from bench import engines, note, rows, runtime, show, zoo
+from bench.rows import Row
 from domain import errors
 from tuner.engines.runtime import libraries
 from tuner.host.inspection import Prepared
@@ -26,27 +27,26 @@ from tuner.results import verification
 _ENGINES = ("relay", "relax")
 _THREADS = (1, 2)
 _ROWS = Path(__file__).parents[1] / "build" / "equality.json"
-Row = dict[str, Any]
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     home = Path(os.environ["TUNESMITH_HOME"])
-    rows: list[Row] = json.loads(options.rows.read_text()) if options.rows.exists() else []
+    finished = rows.read(options.rows)
     with tempfile.TemporaryDirectory(prefix="tunesmith-equality-") as scratch:
         harness = runtime.harness(Path(scratch))
         for name in options.models:
-            known = {row["engine"] for row in rows if row["model"] == name}
+            known = {row["engine"] for row in finished if row["model"] == name}
             missing = [engine for engine in options.engines if engine not in known]
             if not missing:
                 continue
             folder = Path(scratch) / name
             for row in _compared(zoo.MODELS[name], missing, folder, harness, home):
                 note(json.dumps(row))
-                rows.append(row)
-            _save(options.rows, rows)
+                finished.append(row)
+            rows.save(options.rows, finished)
             shutil.rmtree(folder, ignore_errors=True)
-    show({"summary": summary(rows), "rows": rows})
+    show({"summary": summary(finished), "rows": finished})
     return 0
 
 
@@ -111,13 +111,6 @@ def _row(engine: str, prepared: Prepared, inputs: Path, bundle: Path, harness: P
             row["equal"][str(threads)] = False
             row["reason"] = str(error)
     return row
-
-
-def _save(path: Path, rows: Sequence[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(rows, indent=1))
-    partial.replace(path)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -1,50 +1,67 @@
 """Latency of tuned models compared to untuned ones, ONNX Runtime and OpenVINO: ``./run bench latency --json``.
 
-Each model is tuned by a job of a service with its own home folder; then all builds are timed alternately, in one run
-per model. Prints JSON: milliseconds, verification results, and geometric means of the ratios.
+Each model is tuned by a job of a service with its own home folder; then all sides are timed alternately, in one run
+per model, each in several processes one after another. Prints JSON: milliseconds, verification results, and geometric
+means of the ratios. ``--zoo`` measures the models of the zoo: see ``bench.zoo_latency``.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import os
 import tarfile
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench import engines, hosting, note, show, zoo
 from domain import errors
-from domain.artifacts import Timing, Variant
+from domain.artifacts import Conditions, Runtime, Timing, Variant
+from domain.ports import Engine
+from tuner.engines.runtime.library.linking import LIBRARY
 from tuner.host import catalogue, environments, hardware
 from tuner.host.catalogue import EngineSpec
 from tuner.host.session import EngineSession, Limits
 from tuner.results import conditions, timing, verification
 from tuner.results.timing import Timed
-from tunesmith import errors as client_errors
 from tunesmith.client import Client
+from tunesmith.jobs import Job
 
 MODELS = (
     "ppocr-cls", "ppocr-det", "ppocr-rec", "magika", "yolox-det", "minilm", "squeezenet", "shufflenet", "resnet50",
     "densenet121", "inception-v1",
 )  # fmt: skip
-OPENVINO = EngineSpec(
-    name="openvino", module="bench.openvino", requirements=catalogue.ROOT / "requirements" / "openvino.txt"
-)
+OPENVINO = EngineSpec(name="openvino", module="bench.sides", requirements=catalogue.get("openvino").requirements)
+_SIDES = EngineSpec(name="sides", module="bench.sides", requirements=catalogue.get("onnx").requirements, shares="onnx")
 _UNTUNED = ("relay", "relax")
 _BENCHMARK_SECONDS = 90.0
-_SHOWN = ("published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions")
+_OPEN_SECONDS = 300.0
+_POLL_SECONDS = 2.0
+_HUNG_AFTER = 600.0
+"""Seconds that a job may run beyond its total limit."""
+_ROWS = Path(__file__).parents[1] / "build" / "latency.json"
+_SHOWN = (
+    "published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions", "runtime",
+    "runtime_variant", "runtime_version", "runtime_model", "runtime_options",
+)  # fmt: skip
 """Fields kept from a job's report."""
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
+    if options.zoo:
+        # It imports this module.
+        from bench import zoo_latency
+
+        return zoo_latency.main(options)
     home = Path(os.environ["TUNESMITH_HOME"])
     paths = {name: zoo.fetch(zoo.MODELS[name], home) for name in options.models}
     environments.install(OPENVINO, home, on_progress=note)
@@ -72,17 +89,40 @@ def _tune(paths: dict[str, Path], options: argparse.Namespace, home: Path, folde
     ]
     if not wanted:
         return
-    for spec in catalogue.ENGINES.values():
-        # The jobs use a home folder without records, but the engines of the usual one.
-        os.environ[environments.variable(spec)] = str(environments.interpreter(spec, home))
-    os.environ["TUNESMITH_HOME"] = str(folder)
-    with hosting.running(folder, say=note):
+    with service(folder, home):
         for name, precision in wanted:
-            job = _tune_one(
-                folder, name, paths[name], precision=precision, shapes=zoo.MODELS[name].input_shapes,
-                tuner=options.tuner, seconds=options.seconds, threads=options.threads,
-            )  # fmt: skip
-            note(f"{name} {precision}: {job}")
+            model = Model(name=name, path=paths[name], shapes=zoo.MODELS[name].input_shapes)
+            order = Order(precision=precision, tuner=options.tuner, seconds=options.seconds, threads=options.threads)
+            note(f"{name} {precision}: {tune(folder, model, order)}")
+
+
+@contextmanager
+def service(folder: Path, home: Path) -> Iterator[None]:
+    """Run a service without records in ``folder``, with the engines of the usual home folder."""
+    settings = {environments.variable(spec): str(environments.interpreter(spec, home)) for spec in _installed(home)}
+    settings["TUNESMITH_HOME"] = str(folder)
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        with hosting.running(folder, say=note):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _installed(home: Path) -> list[EngineSpec]:
+    found = []
+    for spec in (catalogue.ENGINES | catalogue.OPTIONAL).values():
+        try:
+            environments.interpreter(spec, home)
+        except errors.EngineNotInstalled:
+            continue
+        found.append(spec)
+    return found
 
 
 def summary(models: Sequence[dict[str, Any]]) -> dict[str, float | None]:
@@ -94,11 +134,13 @@ def summary(models: Sequence[dict[str, Any]]) -> dict[str, float | None]:
         "geomean_bf16_vs_openvino_default": ("openvino_default_ms", "tuned_bf16_ms"),
         "geomean_bf16_vs_ort": ("ort_ms", "tuned_bf16_ms"),
     }
-    return {name: _geomean(models, *columns) for name, columns in pairs.items()}
+    return {
+        name: geomean([row[slower] / row[faster] for row in models if row.get(slower) and row.get(faster)])
+        for name, (slower, faster) in pairs.items()
+    }
 
 
-def _geomean(models: Sequence[dict[str, Any]], slower: str, faster: str) -> float | None:
-    ratios = [row[slower] / row[faster] for row in models if row.get(slower) and row.get(faster)]
+def geomean(ratios: Sequence[float]) -> float | None:
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
@@ -115,15 +157,23 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench latency", description=__doc__)
     parser.add_argument("--models", nargs="+", choices=sorted(zoo.MODELS), default=list(MODELS), metavar="NAME")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of tuning, for each model and precision")
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--seconds", type=float, default=300.0, help="of tuning, for each model and precision")
+    budget.add_argument("--budget", choices=["default"], help="the service's default instead")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tuner", default="auto")
     parser.add_argument("--precisions", nargs="+", default=["f32"], choices=["f32", "bf16", "int8", "auto"])
     parser.add_argument(
         "--keep", type=Path, help="folder of jobs, records and bundles; what it has is timed and not tuned again"
     )
+    parser.add_argument("--zoo", choices=zoo.PARTS, help="models of the zoo, f32, in rows that are kept")
+    parser.add_argument("--rows", type=Path, default=_ROWS, help="with --zoo: the file that keeps finished rows")
+    parser.add_argument("--again", action="store_true", help="with --zoo: measure also what has a row")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.budget:
+        options.seconds = None
+    return options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +183,7 @@ class Pythons:
 
     @classmethod
     def of(cls, home: Path) -> Pythons:
+        """Raises EngineNotInstalled."""
         specs = [*catalogue.ENGINES.values(), OPENVINO]
         return cls(home=home, of_engine={spec.name: environments.interpreter(spec, home) for spec in specs})
 
@@ -147,8 +198,25 @@ class Model:
 Bundles = Mapping[str, tuple[Path | None, dict[str, Any]]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What is timed, in processes of its own."""
+
+    name: str
+    engine: str
+    """``sides`` or ``openvino``, or a TVM engine for builds without a library."""
+    path: Path
+    kind: str = ""
+    """As ``bench.sides`` has it; empty for a TVM engine."""
+    precision: str | None = None
+    """Of a build, which is verified; None for another runtime."""
+
+
 def measure(model: Model, bundles: Bundles, pythons: Pythons, folder: Path, *, threads: int) -> dict[str, Any]:
-    """Return a row of the table; unavailable values are left out and explained in ``problems``."""
+    """Return a row of the table; unavailable values are left out and explained in ``problems``.
+
+    Raises TunesmithError if the reference cannot run the model.
+    """
     with ExitStack() as stack:
         return _Measurement(model, bundles, pythons, folder / "timed", threads, stack).row()
 
@@ -158,12 +226,16 @@ class _Measurement:
         self, model: Model, bundles: Bundles, pythons: Pythons, folder: Path, threads: int, stack: ExitStack
     ) -> None:
         self._bundles, self._pythons, self._folder, self._threads = bundles, pythons, folder, threads
-        self._stack, self._name = stack, model.name
+        self._name = model.name
         self._problems: list[str] = []
-        self._timed: list[Timed[str]] = []
+        self._sides: list[Side] = []
+        self._running: dict[str, EngineSession] = {}
         self._verified: dict[str, bool] = {}
+        self._load_seconds: dict[str, list[float]] = defaultdict(list)
+        self._peak_bytes: dict[str, int] = {}
+        stack.callback(self._stop)
         folder.mkdir(parents=True, exist_ok=True)
-        self._reference = self._engine("onnx", "onnx")
+        self._reference = stack.enter_context(self._start("onnx", "reference"))
         prepared = engines.inspector(pythons.home).prepare(model.path, dict(model.shapes), folder / "prepared.onnx")
         self._prepared = prepared.path
         self._seeds = verification.SEEDS if set(bundles) <= {"f32"} else verification.NARROW_SEEDS
@@ -173,19 +245,29 @@ class _Measurement:
         self._expected = verification.run_reference(
             self._reference, prepared.path, self._inputs, folder / "expected", threads=threads
         )
+        verification.run_perturbed(self._reference, prepared.path, self._inputs, self._expected, threads=threads)
 
     def row(self) -> dict[str, Any]:
-        self._timed.append(timing.reference(self._reference, self._prepared, self._inputs[0], threads=self._threads))
-        self._add_openvino()
-        for engine in _UNTUNED:
-            self._add_untuned(engine)
-        for precision, (bundle, job) in self._bundles.items():
-            self._add_tuned(precision, bundle, job)
-        timings, seen = conditions.until_quiet(
-            lambda watch: timing.interleave(self._timed, seconds=_BENCHMARK_SECONDS, between=watch.look),
-            hardware.device(self._threads),
-        )
+        for side in self._candidates():
+            self._add(side)
+        timings, seen = self._without_crashing()
         return self._report(timings) | {"noisy": seen.noisy, "reasons": seen.reasons, "load": seen.load}
+
+    def _without_crashing(self) -> tuple[dict[str, Timing], Conditions]:
+        """Time the sides, again without those that ended while they were timed. Raises EngineError."""
+        while True:
+            try:
+                return conditions.until_quiet(self._timings, hardware.device(self._threads))
+            except errors.EngineError as error:
+                alive = [side for side in self._sides if self._running[side.name].alive]
+                if len(alive) == len(self._sides):
+                    raise
+                ended = ", ".join(side.name for side in self._sides if side not in alive)
+                self._problems.append(f"{ended}: {error.message[:200]}")
+                self._sides = alive
+
+    def _timings(self, watch: conditions.Watch) -> dict[str, Timing]:
+        return timing.interleave(self._started(), seconds=_BENCHMARK_SECONDS, between=watch.look, restart=self._started)
 
     def _report(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
         shown = {name: round(each.median * 1e3, 4) for name, each in timings.items()}
@@ -201,77 +283,117 @@ class _Measurement:
                 row[f"tuned_{precision}_ms"] = shown.get(f"tuned {precision}")
         jobs = {precision: job for precision, (_, job) in self._bundles.items()}
         return row | {
+            "published_ms": shown.get("published f32") if self._has_other_runtime("f32") else row["tuned_ms"],
             "verified": self._verified.get("tuned f32", False), "verifications": self._verified, "jobs": jobs,
+            "load_ms": {name: round(median(taken) * 1e3, 1) for name, taken in self._load_seconds.items()},
+            "peak_mb": {name: round(peak / 1e6, 1) for name, peak in self._peak_bytes.items()},
             "intervals_ms": {name: _interval(each) for name, each in timings.items()}, "problems": self._problems,
         }  # fmt: skip
 
-    def _add_openvino(self) -> None:
-        for precision in ("f32", "default"):
-            engine = self._engine("openvino", f"openvino {precision}")
-            params = {
-                "path": str(self._prepared), "inputs": str(self._inputs[0]), "threads": self._threads,
-                "precision": precision,
-            }  # fmt: skip
-            try:
-                engine.request("time", {**params, "number": 1, "repeat": 1}, timeout=300)
-            except errors.EngineError as error:
-                self._problems.append(f"openvino {precision}: {error.message[:200]}")
+    def _candidates(self) -> Iterator[Side]:
+        yield Side(name=Variant.REFERENCE, engine="sides", kind="onnxruntime", path=self._prepared)
+        for kind in ("openvino f32", "openvino default"):
+            yield Side(name=kind, engine="openvino", kind=kind, path=self._prepared)
+        for engine in _UNTUNED:
+            folder = self._untuned(engine)
+            if folder:
+                yield _build(f"untuned {engine}", engine, folder, "f32")
+        for precision, (bundle, job) in self._bundles.items():
+            if bundle is None:
+                self._problems.append(f"tuned {precision}: {json.dumps(job.get('failure'))[:300]}")
                 continue
-            self._timed.append(Timed(name=f"openvino {precision}", engine=engine, params=params))
+            manifest = json.loads((bundle / "manifest.json").read_text())
+            yield _build(f"tuned {precision}", manifest["toolchain"]["engine"], bundle, manifest["precision"])
+            if self._has_other_runtime(precision):
+                engine = "openvino" if job["report"]["runtime"] == "openvino" else "sides"
+                yield Side(
+                    name=f"published {precision}", engine=engine, kind="session", path=bundle,
+                    precision=manifest["precision"],
+                )  # fmt: skip
 
-    def _add_untuned(self, name: str) -> None:
+    def _has_other_runtime(self, precision: str) -> bool:
+        """Whether the published bundle names another runtime than what was compiled."""
+        _, job = self._bundles.get(precision, (None, {}))
+        return job.get("report", {}).get("runtime", Runtime.TVM) != Runtime.TVM
+
+    def _untuned(self, name: str) -> Path | None:
         folder = self._folder / f"untuned-{name}"
         try:
             if not folder.exists():
-                self._build(name, folder)
-            self._add(f"untuned {name}", name, folder, "f32")
+                with self._start(name, f"build-{name}") as engine:
+                    partial = engines.build_untuned(
+                        engine, self._prepared, folder.with_suffix(".partial"), threads=self._threads
+                    )
+                    partial.rename(folder)
         except errors.EngineError as error:
             self._problems.append(f"untuned {name}: {error.message[:200]}")
+            return None
+        return folder
 
-    def _build(self, name: str, folder: Path) -> None:
-        with self._start(name, f"build-{name}") as engine:
-            partial = engines.build_untuned(
-                engine, self._prepared, folder.with_suffix(".partial"), threads=self._threads
-            )
-            partial.rename(folder)
-
-    def _add_tuned(self, precision: str, bundle: Path | None, job: dict[str, Any]) -> None:
-        if bundle is None:
-            self._problems.append(f"tuned {precision}: {json.dumps(job.get('failure'))[:300]}")
-            return
-        manifest = json.loads((bundle / "manifest.json").read_text())
-        name = f"tuned {precision}"
+    def _add(self, side: Side) -> None:
+        """Open a side, verify it if it is a build, and add it to those timed if its results are right."""
         try:
-            self._add(name, manifest["toolchain"]["engine"], bundle, manifest["precision"])
+            with self._start(side.engine, side.name) as engine:
+                if side.kind:
+                    self._open(side, engine)
+                if side.precision and not self._is_right(side, side.precision, engine):
+                    return
         except errors.EngineError as error:
-            self._problems.append(f"{name}: {error.message[:200]}")
+            self._problems.append(f"{side.name}: {error.message[:200]}")
+            return
+        self._sides.append(side)
 
-    def _add(self, name: str, engine_name: str, bundle: Path, precision: str) -> None:
-        """Verify a build, and add it to those timed if its results are right."""
-        engine = self._engine(engine_name, name)
+    def _open(self, side: Side, engine: Engine) -> None:
+        given = {"inputs": str(self._inputs[0]), "bundle": str(side.path), **self._place(side)}
+        opened = engine.request("open", given, timeout=_OPEN_SECONDS)
+        self._load_seconds[side.name].append(opened["seconds"])
+        self._peak_bytes[side.name] = max(opened["peak_bytes"], self._peak_bytes.get(side.name, 0))
+
+    def _is_right(self, side: Side, precision: str, engine: Engine) -> bool:
         found = verification.verify(
-            self._reference, engine, variant=Variant.TUNED, bundle=bundle, inputs=self._inputs,
-            expected=self._expected, folder=self._folder / "actual", place={"threads": self._threads},
+            self._reference, engine, variant=Variant.TUNED, bundle=side.path, inputs=self._inputs,
+            expected=self._expected, folder=self._folder / "actual", place=self._place(side),
             precision=precision, seeds=self._seeds, model=self._prepared,
         )  # fmt: skip
-        self._verified[name] = found.passed
+        self._verified[side.name] = found.passed
         if not found.passed:
             worst = max((output.max_rel for output in found.outputs), default=math.inf)
-            self._problems.append(f"{name}: wrong by {worst:.2g}")
-            return
-        place = {"threads": self._threads}
-        self._timed.append(timing.compiled(name, engine, bundle, self._inputs[0], place=place))
+            self._problems.append(f"{side.name}: wrong by {worst:.2g}")
+        return found.passed
 
-    def _engine(self, name: str, role: str) -> EngineSession:
-        return self._stack.enter_context(self._start(name, role))
+    def _place(self, side: Side) -> dict[str, Any]:
+        return {"threads": self._threads, **({"kind": side.kind} if side.kind else {})}
+
+    def _started(self) -> list[Timed[str]]:
+        """Return the sides, each in a new process."""
+        self._stop()
+        found = []
+        for side in self._sides:
+            engine = self._running[side.name] = self._start(side.engine, side.name)
+            if side.kind:
+                self._open(side, engine)
+            found.append(timing.compiled(side.name, engine, side.path, self._inputs[0], place=self._place(side)))
+        return found
+
+    def _stop(self) -> None:
+        for engine in self._running.values():
+            engine.close()
+        self._running.clear()
 
     def _start(self, name: str, role: str) -> EngineSession:
-        spec = OPENVINO if name == "openvino" else catalogue.get(name)
+        spec = {"openvino": OPENVINO, "sides": _SIDES}.get(name) or catalogue.get(name)
+        python = self._pythons.of_engine[spec.shares or spec.name]
         log = self._folder / f"{role.replace(' ', '-')}.log"
         limits = Limits(writable=(str(self._folder.absolute()),))
-        return EngineSession.start(
-            spec, self._pythons.of_engine[name], log_path=log, home=self._pythons.home, limits=limits
-        )
+        return EngineSession.start(spec, python, log_path=log, home=self._pythons.home, limits=limits)
+
+
+def _build(name: str, engine: str, folder: Path, precision: str) -> Side:
+    """Return the side of a build: its library, as its users run it, or else TVM's executor."""
+    library = folder / LIBRARY
+    if library.exists():
+        return Side(name=name, engine="sides", kind="library", path=library, precision=precision)
+    return Side(name=name, engine=engine, path=folder, precision=precision)
 
 
 def _interval(measured: Timing) -> Sequence[float] | None:
@@ -284,36 +406,50 @@ def is_tuned(folder: Path, name: str, precision: str) -> bool:
     return _facts(folder, name, precision).exists()
 
 
-def _tune_one(
-    folder: Path,
-    name: str,
-    path: Path,
-    *,
-    precision: str,
-    shapes: Mapping[str, Sequence[int]],
-    tuner: str,
-    seconds: float,
-    threads: int,
-) -> dict[str, Any]:
-    """Tune a model and return facts about the job; its bundle is unpacked beside them."""
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    precision: str
+    tuner: str
+    seconds: float | None
+    """None for the service's default budget."""
+    threads: int
+
+
+def tune(folder: Path, model: Model, order: Order) -> dict[str, Any]:
+    """Tune a model and return facts about the job; its bundle is unpacked beside them.
+
+    A job that does not end is canceled, and its ``state`` is ``hung``. Raises errors of ``tunesmith.client``.
+    """
     with Client() as client:
-        model = client.upload(path, name=name)
+        uploaded = client.upload(model.path, name=model.name)
         job = client.tune(
-            model, tuner=tuner, seconds=seconds, threads=threads, precision=precision, input_shapes=shapes
-        )
-        with contextlib.suppress(client_errors.JobFailed):
-            job.wait()
+            uploaded, tuner=order.tuner, seconds=order.seconds, threads=order.threads, precision=order.precision,
+            input_shapes=model.shapes,
+        )  # fmt: skip
+        _wait(job)
         facts: dict[str, Any] = {
-            "state": job.data["state"], "run_seconds": job.data["run_seconds"],
-            "trials": job.data["trials_done"], "failure": job.data.get("failure"),
+            "state": job.state if job.is_finished else "hung", "budget": job.data["budget"],
+            "run_seconds": job.data["run_seconds"], "trials": job.data["trials_done"],
+            "failure": job.data.get("failure"),
         }  # fmt: skip
-        if job.data["state"] == "succeeded":
+        if job.state == "succeeded":
             report = job.report()
             facts["report"] = {field: report.get(field) for field in _SHOWN}
-            _unpack(job, _bundle(folder, name, precision))
-    _facts(folder, name, precision).parent.mkdir(parents=True, exist_ok=True)
-    _facts(folder, name, precision).write_text(json.dumps(facts, indent=1))
+            _unpack(job, _bundle(folder, model.name, order.precision))
+    written = _facts(folder, model.name, order.precision)
+    written.parent.mkdir(parents=True, exist_ok=True)
+    written.write_text(json.dumps(facts, indent=1))
     return facts
+
+
+def _wait(job: Job) -> None:
+    """Wait until the job has ended, or for too long."""
+    deadline = time.monotonic() + job.data["budget"]["total_seconds"] + _HUNG_AFTER
+    while not job.refresh().is_finished:
+        if time.monotonic() > deadline:
+            job.cancel()
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def bundles(folder: Path, name: str) -> dict[str, tuple[Path | None, dict[str, Any]]]:
@@ -326,7 +462,7 @@ def bundles(folder: Path, name: str) -> dict[str, tuple[Path | None, dict[str, A
     return found
 
 
-def _unpack(job: Any, into: Path) -> None:
+def _unpack(job: Job, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     packed = into.with_suffix(".tar")
     job.artifact.download(packed)

@@ -85,12 +85,16 @@ class ZooModel:
     @property
     def unseen(self) -> bool:
         """Whether the model is measured only when an improvement is done."""
-        return int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % _UNSEEN_ONE_IN == 0
+        return int(_digest(self.name), 16) % _UNSEEN_ONE_IN == 0
 
     @property
     def shape_options(self) -> list[str]:
         """Shapes as command-line options: ``x:1,3,48,192``."""
         return [f"{name}:{','.join(map(str, shape))}" for name, shape in self.input_shapes.items()]
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 FAMILIES = (
@@ -268,6 +272,16 @@ _LISTED = (
 )
 
 MODELS = {model.name: model for model in _LISTED}
+PARTS = ("seen", "unseen", "all", "ten")
+
+
+def part(name: str) -> list[str]:
+    """Return the names of the models of a part. ``ten`` has one of each of ten families, chosen by hashes."""
+    if name == "ten":
+        families = sorted(FAMILIES, key=_digest)[:10]
+        return [min((m.name for m in _LISTED if m.family == family), key=_digest) for family in families]
+    wanted = {"seen": (False,), "unseen": (True,), "all": (False, True)}[name]
+    return [model.name for model in _LISTED if model.unseen in wanted]
 
 
 def fetch(model: ZooModel, home: Path) -> Path:

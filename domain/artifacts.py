@@ -19,13 +19,24 @@ class Variant(StrEnum):
     REFERENCE = "reference"  # ONNX Runtime, or a module's plain build; compared with, never published
     UNTUNED = "untuned"
     TUNED = "tuned"
+    ONNXRUNTIME = "onnxruntime"  # ONNX Runtime with other options or another model than the reference has
+    OPENVINO = "openvino"
+
+    def title(self, reference: str = ONNX_RUNTIME) -> str:
+        """Return a name for tables; ``reference`` is that of the reference."""
+        return {
+            Variant.REFERENCE: reference,
+            Variant.ONNXRUNTIME: f"{ONNX_RUNTIME} with chosen options",
+            Variant.OPENVINO: "OpenVINO",
+        }.get(self, f"TVM, {self}")
 
 
 class Runtime(StrEnum):
     """Programs that may run a published bundle."""
 
     TVM = "tvm"  # what was compiled: the bundle's library
-    ONNXRUNTIME = "onnxruntime"  # ONNX Runtime with its default options, on the prepared model
+    ONNXRUNTIME = "onnxruntime"
+    OPENVINO = "openvino"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,8 +223,14 @@ class Report:
     """None if the reference cannot run there: on a device behind RPC, on a GPU, or if nothing runs."""
     runtime: Runtime = Runtime.TVM
     """The fastest verified way to run the bundle: another runtime if it is clearly faster than the published build."""
+    runtime_variant: Variant | None = None
+    """The variant that it was timed as; None for ``tvm``, and in old reports for the reference."""
     runtime_version: str = ""
     """Empty for ``tvm``: ``engines`` has its toolchain."""
+    runtime_model: str = ""
+    """File of the bundle that it runs: the original, the prepared or the rewritten model; empty for ``tvm``."""
+    runtime_options: dict[str, str] = field(default_factory=dict)
+    """As the runtime names them; its defaults hold for others."""
     summary: str
     """One sentence with the speedup, or that there is none."""
     engines: dict[Variant, str] = field(default_factory=dict)
@@ -232,7 +249,7 @@ class Report:
     @property
     def fastest(self) -> Variant:
         """Return the variant whose time is that of the bundle in its runtime."""
-        return Variant.REFERENCE if self.runtime is Runtime.ONNXRUNTIME else self.published
+        return self.published if self.runtime is Runtime.TVM else self.runtime_variant or Variant.REFERENCE
 
     @property
     def runtime_speedup_over_untuned(self) -> float | None:

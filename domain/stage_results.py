@@ -26,10 +26,12 @@ class Strategy:
     """Layout of convolutions; None leaves the layout that the request asks for."""
     precision: Precision | None = None
     """None for the precision that the job builds in by default."""
+    free_layout: bool = False
+    """Whether AutoTVM searches any memory layout, after those that neighbouring operators can share."""
 
     @property
     def name(self) -> str:
-        parts = (str(self.tuner), self.layout, self.precision)
+        parts = (str(self.tuner), self.layout, self.precision, "free layout" if self.free_layout else None)
         return " ".join(str(part) for part in parts if part)
 
 
@@ -154,6 +156,8 @@ class BaselineResult(StageResult):
     """Engine of the fastest correct untuned build."""
     engines: dict[str, float | None]
     """Engines whose untuned builds are correct, with seconds per run where they were measured."""
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Least and most seconds per run that were measured of each of these."""
     verifications: dict[str, Verification] = field(default_factory=dict)
     """Of the untuned builds, by engine."""
     tuner: Tuner
@@ -167,6 +171,8 @@ class PlanResult(StageResult):
     """The tuner of the first strategy."""
     strategies: tuple[Strategy, ...]
     """Strategies that share the budget, the leading one first."""
+    reserves: tuple[Strategy, ...] = ()
+    """Strategies that get what is left when none of these expects to gain more, in their order."""
     tasks: int
     """Number of tuning tasks."""
     covered: int
@@ -195,7 +201,10 @@ class TuneResult(StageResult):
     trials: int
     seconds: float
     ended_by: str
-    """``trials``, ``seconds`` or ``total_seconds``: which limit ended the search."""
+    """``trials``, ``seconds`` or ``total_seconds``: which limit ended the search; ``settled`` if it expects nothing
+    more."""
+    unused_seconds: float = 0.0
+    """Seconds of the budget that the search left."""
     failed_tasks: tuple[FailedTask, ...] = ()
 
 
@@ -214,6 +223,8 @@ class VerifyResult(StageResult):
     """Of the untuned build and of the chosen tuned one; empty if nothing is measured."""
     tuned: Build | None
     """The fastest correct build, or the most promising one if none is correct; None without any tuned build."""
+    untuned: str | None = None
+    """Engine of the fastest untuned build in this comparison; None if there was none, so that the baseline's holds."""
     portfolio: tuple[Contender, ...] = ()
 
 

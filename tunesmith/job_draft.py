@@ -425,17 +425,18 @@ class JobDraft:
         ),
     )
     runtimes: list[str] = _option(
-        factory=lambda: ["tvm", "onnxruntime"],
+        factory=lambda: ["tvm", "onnxruntime", "openvino"],
         max_length=8,
-        description="What the bundle may run with: tvm, the compiled library, which every bundle has, and onnxruntime. "
-        "If ONNX Runtime is clearly faster in the benchmark, the bundle contains the model for it, too.",
+        description="What the bundle may run with: tvm, the compiled library, which every bundle has, onnxruntime, "
+        "and openvino where the worker has it. If one of these is clearly faster in the benchmark, the bundle contains "
+        "the model for it, too.",
         cli=Cli(
             BUILD,
             metavar="NAME,…",
-            help="What the bundle may run with: tvm or tvm,onnxruntime.  [default: tvm,onnxruntime]",
+            help="What the bundle may run with.  [default: tvm,onnxruntime,openvino, as far as installed]",
             text="names",
         ),
-        form=Form(BOOKKEEPING, "Runtimes", "tvm, and others that may be faster", unset="tvm, onnxruntime"),
+        form=Form(BOOKKEEPING, "Runtimes", "tvm, and others that may be faster", unset="tvm, onnxruntime, openvino"),
     )
     budget: BudgetDraft | None = _option(
         description="Null: the server's TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless it is set."

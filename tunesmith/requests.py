@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
     bundle_format: str
     """``shared``, ``wheel``, ``onnx``, ``static``, ``object`` or ``system-lib``."""
     runtimes: Sequence[str]
-    """What the bundle may run with: ``tvm``, which it always has, and ``onnxruntime``; default both."""
+    """What the bundle may run with: ``tvm``, which it always has, ``onnxruntime`` and ``openvino``; default all."""
     measure: Mapping[str, Any]
     """As TVM's LocalRunner: ``number``, ``repeat``, ``min_repeat_ms``, ``timeout``, …"""
     tuner_options: Mapping[str, Any]

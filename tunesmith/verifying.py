@@ -83,7 +83,7 @@ _RULES = {
 _DATA = frozenset(
     (
         *(MANIFEST, "evidence.json", "records.json", "mod.json", "mod.params", "README.md"),
-        *("model.onnx", "prepared.onnx", "libmodel.weights"),
+        *("model.onnx", "original.onnx", "prepared.onnx", "rewritten.onnx", "libmodel.weights"),
     )
 )
 """Files that nothing executes. Headers and examples are left to their reader."""

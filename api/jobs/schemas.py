@@ -339,7 +339,12 @@ class Report(BaseModel):
     speedup_over_untuned: float
     speedup_over_reference: float | None = Field(description="Null if the reference cannot run (RPC).")
     runtime: Runtime = Field(description="The fastest verified way to run the bundle; tvm: what was compiled.")
-    runtime_version: str = Field(description="Of ONNX Runtime; empty for tvm.")
+    runtime_variant: Variant | None = Field(
+        description="As what it was timed; null for tvm, and for the reference in reports of earlier releases."
+    )
+    runtime_version: str = Field(description="Of that runtime; empty for tvm.")
+    runtime_model: str = Field(description="The bundle's file that it runs; empty for tvm.")
+    runtime_options: dict[str, str] = Field(description="Options of that runtime that differ from its defaults.")
     runtime_speedup_over_untuned: float | None = Field(
         description="Of the bundle in its runtime; null without a time of either."
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from process import homes
 from serve.doctor import findings
 from serve.doctor.findings import Finding
-from tuner.host import catalogue, environments
+from tuner.host import environments
 from tuner.host.environments import EngineHealth
 from tuner.sandbox import probing
 from worker.engines import COMPILERS
@@ -86,8 +86,8 @@ def sandbox() -> list[Finding]:
 
 
 def engines(home: Path, *, hello_seconds: float) -> list[Finding]:
-    names = sorted(catalogue.ENGINES)
-    return judged([environments.doctor(catalogue.get(name), home, hello_timeout=hello_seconds) for name in names])
+    specs = environments.expected(home)
+    return judged([environments.doctor(spec, home, hello_timeout=hello_seconds) for spec in specs])
 
 
 def judged(found: Sequence[EngineHealth]) -> list[Finding]:

@@ -50,6 +50,17 @@ def dense_network(*, columns: int = 48) -> bytes:
     return model(nodes, inputs={"x": (2, 8, 32)}, outputs={"y": (2, 8, 16)}, tensors=tensors)
 
 
+def odd_convolution() -> bytes:
+    """A convolution whose 61 channels fill no vectors: ``x`` [1, 61, 33, 33] to ``y`` alike.
+
+    TVM without records takes many times as long as ONNX Runtime.
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    node = _node("Conv", ["x", "w"], ["y"], kernel_shape=[5, 5], pads=[2, 2, 2, 2])
+    shape = (1, 61, 33, 33)
+    return model([node], inputs={"x": shape}, outputs={"y": shape}, tensors=[_floats("w", (61, 61, 5, 5), weights)])
+
+
 def unsupported_operators() -> bytes:
     """Two ``Det``, which ONNX Runtime runs and TVM's importer does not know: ``matrix`` [1, 4, 4] to ``sum`` [1]."""
     nodes = [

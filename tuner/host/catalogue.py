@@ -36,16 +36,24 @@ def _shipped(name: str) -> EngineSpec:
 
 
 ENGINES = {name: _shipped(name) for name in ("relay", "relax", "onnx")}
-"""Engines with environments."""
+"""Engines with environments, which every host installs."""
+OPTIONAL = {name: _shipped(name) for name in ("openvino",)}
+"""Engines with environments that only some hosts install: runtimes that compete with what is compiled."""
 LIBRARY = "library"
 """The engine that runs the libraries of compiled builds, without TVM."""
-_STARTED = {**ENGINES, LIBRARY: replace(ENGINES["onnx"], name=LIBRARY, module="tuner.engines.library", shares="onnx")}
+RUNNING = {"onnxruntime": LIBRARY, "openvino": "openvino"}
+"""The engine that runs models in each other runtime."""
+_STARTED = {
+    **ENGINES,
+    **OPTIONAL,
+    LIBRARY: replace(ENGINES["onnx"], name=LIBRARY, module="tuner.engines.library", shares="onnx"),
+}
 
 
 def get(name: str) -> EngineSpec:
     """Return an engine's specification. Raises EngineNotInstalled for an unknown name."""
     if name not in _STARTED:
         raise errors.EngineNotInstalled(
-            f"there is no engine {name!r}", hint=f"The engines are {' and '.join(sorted(ENGINES))}."
+            f"there is no engine {name!r}", hint=f"The engines are {' and '.join(sorted(ENGINES | OPTIONAL))}."
         )
     return _STARTED[name]

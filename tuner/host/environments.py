@@ -27,6 +27,7 @@ from typing import Any
 import uv
 
 from domain import errors
+from tuner.host import catalogue
 from tuner.host.catalogue import ROOT, EngineSpec
 from tuner.host.session import EngineSession
 
@@ -135,6 +136,16 @@ def interpreter(spec: EngineSpec, home: Path) -> Path:
             hint=f"Install it: tunesmith engines install {spec.environment}.",
         )
     return environment / "bin" / "python"
+
+
+def expected(home: Path) -> list[EngineSpec]:
+    """Return the engines that should work on this host, by name: all but the optional ones that are not installed."""
+    found = catalogue.ENGINES | {
+        name: spec
+        for name, spec in catalogue.OPTIONAL.items()
+        if os.environ.get(variable(spec)) or (folder(spec, home) / _MARKER).is_file()
+    }
+    return [found[name] for name in sorted(found)]
 
 
 def install(spec: EngineSpec, home: Path, on_progress: OnProgress | None = None) -> Path:

@@ -26,6 +26,9 @@ class TunerSettings(Settings):
     engine_onnx_python: Path | None = Field(
         default=None, description="Interpreter to run the onnx engine (ONNX Runtime) with."
     )
+    engine_openvino_python: Path | None = Field(
+        default=None, description="Interpreter to run the openvino engine with, such as one with your own OpenVINO."
+    )
     engine_plugins: str = Field(
         default="", description="Comma-separated installed Python packages that add operators to the engines."
     )

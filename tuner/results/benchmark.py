@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 
 from domain import errors
 from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Runtime, Timing, Variant, Verification
@@ -14,6 +15,7 @@ _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent, as the next benchmark may reverse smaller differences."""
 _LEVEL = 0.98, 1.02
 """Ratios of times within which two variants count as equally fast."""
+_NO_RUNTIMES: Mapping[Variant, Runtime] = MappingProxyType({})
 
 
 def judge(
@@ -23,13 +25,14 @@ def judge(
     reference: str = ONNX_RUNTIME,
     conditions: Conditions | None = None,
     has_records: bool = True,
-    runtimes: Collection[Runtime] = (Runtime.TVM,),
+    runtimes: Mapping[Variant, Runtime] = _NO_RUNTIMES,
 ) -> Report:
     """Choose the fastest correct variant; tuned must be clearly faster, or untuned is published.
 
     ``has_records``: whether tuned uses records; otherwise, only the rewriting made it faster, and the summary says so.
-    If ``runtimes`` has ONNX Runtime and it is clearly faster than the published variant, it becomes the bundle's
-    runtime. Raises VerificationFailed, with the errors of all variants in its details, if none is correct.
+    ``runtimes`` are the variants that compete without being compiled, the preferred one first: one that is clearly
+    faster than the published variant, and correct, becomes the bundle's runtime; the reference is correct. Raises
+    VerificationFailed, with the errors of all variants in its details, if none is correct.
     """
     correct = {
         variant
@@ -43,11 +46,11 @@ def judge(
     )
     published = Variant.TUNED if tuned_wins else Variant.UNTUNED
     medians = {variant: measured.median for variant, measured in timings.items()}
-    runtime = Runtime.TVM
-    if reference == ONNX_RUNTIME and Runtime.ONNXRUNTIME in runtimes and Variant.REFERENCE in timings:
-        ratio = medians[Variant.REFERENCE] / medians[published]
-        if ratio < _LEVEL[0] and wins(timings[Variant.REFERENCE], timings[published]):
-            runtime = Runtime.ONNXRUNTIME
+    fastest = published
+    for variant in runtimes:
+        right = variant is Variant.REFERENCE or (variant in verifications and verifications[variant].passed)
+        if right and variant in timings and _is_worth(timings[variant], timings[fastest]):
+            fastest = variant
     over_untuned = medians[Variant.UNTUNED] / medians[published] if Variant.UNTUNED in medians else 1.0
     over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else None
     return Report(
@@ -56,8 +59,9 @@ def judge(
         published=published,
         speedup_over_untuned=over_untuned,
         speedup_over_reference=over_reference,
-        runtime=runtime,
-        summary=_summary(medians, set(verifications), correct, published, reference, has_records, runtime)
+        runtime=runtimes.get(fastest, Runtime.TVM),
+        runtime_variant=fastest if fastest in runtimes else None,
+        summary=_summary(medians, set(verifications), correct, published, reference, has_records, fastest)
         + _unproven_outputs(verifications[published], reference)
         + _noise(conditions),
         compared_with=reference,
@@ -112,6 +116,11 @@ def wins(challenger: Timing, champion: Timing, *, samples: int = SAMPLES_PER_ROU
     return _chance(won, len(pairs)) <= 0.01 if len(pairs) >= 7 else won == len(pairs)
 
 
+def _is_worth(challenger: Timing, champion: Timing) -> bool:
+    """Return whether another runtime is so much faster that it is worth its package and its file in the bundle."""
+    return challenger.median < _LEVEL[0] * champion.median and wins(challenger, champion)
+
+
 def _by_round(samples: Sequence[float], size: int) -> list[float]:
     return [min(samples[start : start + size]) for start in range(0, len(samples), size)]
 
@@ -129,15 +138,19 @@ def _summary(
     published: Variant,
     reference: str,
     has_records: bool,
-    runtime: Runtime,
+    fastest: Variant,
 ) -> str:
-    """Describe the speedup, then the reference; first, if the reference is faster."""
+    """Describe the speedup, then the reference; first, if they are faster, the bundle's runtime and the reference."""
     crashed = Variant.TUNED in built and Variant.TUNED not in medians
     parts = [_crash(medians) if crashed else _gain(medians, correct, published, has_records)]
-    if Variant.REFERENCE in medians:
+    if Variant.REFERENCE in medians and fastest is not Variant.REFERENCE:
         ratio = medians[Variant.REFERENCE] / medians[published]
         place = 0 if ratio < _LEVEL[0] else 1
-        parts.insert(place, _against_reference(ratio, str(published), reference, runtime))
+        parts.insert(place, _against_reference(ratio, str(published), reference))
+    if fastest is not published:
+        ratio = medians[published] / medians[fastest]
+        other = f"{fastest.title(reference)} is {ratio:.2f}× as fast as {published}"
+        parts.insert(0, f"{other}, so the bundle runs with it where it is installed")
     first, *others = parts
     return "; ".join([first[0].upper() + first[1:], *(_lowered(part) for part in others)]) + "."
 
@@ -186,9 +199,7 @@ def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Va
     return f"Tuning gave no significant gain: {tuned} tuned, {shown} untuned, which is published"
 
 
-def _against_reference(ratio: float, name: str, reference: str, runtime: Runtime) -> str:
-    if runtime is not Runtime.TVM:
-        return f"{reference} is {1 / ratio:.2f}× as fast as {name}, so the bundle runs with it where it is installed"
+def _against_reference(ratio: float, name: str, reference: str) -> str:
     if _LEVEL[0] <= ratio <= _LEVEL[1]:
         return f"{name} is as fast as {reference}"
     if ratio > 1:

@@ -25,7 +25,7 @@ from tuner.results import bundle_texts, wheels
 from tuner.results.manifest import FORMAT_VERSION, Manifest
 from tunesmith import archives
 
-__all__ = ["FILES", "Manifest", "evidence", "needed", "open_bundle", "read_manifest", "write"]
+__all__ = ["FILES", "Manifest", "evidence", "file_digest", "needed", "open_bundle", "read_manifest", "write"]
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
@@ -53,10 +53,12 @@ EVIDENCE = "evidence.json"
 RECORDS = "records.json"
 README = "README.md"
 EXAMPLE = "example.py"
-PREPARED = "prepared.onnx"
-"""The model with fixed shapes and folded constants, of bundles that run with ONNX Runtime."""
+ORIGINAL, PREPARED, REWRITTEN = "original.onnx", "prepared.onnx", "rewritten.onnx"
+"""Models of bundles that run with another runtime: as uploaded, with fixed shapes and folded constants, and that with
+operators replaced for compilers. A bundle has at most one."""
+MODELS = frozenset({ORIGINAL, PREPARED, REWRITTEN})
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
-FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, {WEIGHTS, PREPARED}, BUILD_FILES)
+FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, {WEIGHTS}, MODELS, BUILD_FILES)
 """All files that a bundle may contain, except a wheel."""
 
 MAX_BYTES = 8 * 1024**3
@@ -70,9 +72,9 @@ def needed(manifest: Manifest) -> frozenset[str]:
     """Return the required files of a bundle of this executor and format. Raises InvalidBundle for unknown ones."""
     if manifest.executor not in COMPILED or manifest.format not in ADDED:
         raise errors.InvalidBundle(f"unsupported bundle: executor {manifest.executor!r}, format {manifest.format!r}")
-    if manifest.runtime is not None and manifest.runtime.model != PREPARED:
+    if manifest.runtime is not None and manifest.runtime.model not in MODELS:
         raise errors.InvalidBundle(f"unsupported bundle: the file of its runtime is {manifest.runtime.model[:80]!r}")
-    model = {PREPARED} if manifest.runtime else ()
+    model = {manifest.runtime.model} if manifest.runtime else ()
     files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format], model)
     return files if manifest.format == "shared" else files - {LIBRARY}
 
@@ -85,12 +87,12 @@ def write(
     report: Report,
     profile: Profile | None = None,
     records: Sequence[str] = (),
-    prepared: Path | None = None,
+    model: Path | None = None,
 ) -> Manifest:
     """Write the tar of a bundle, and return its manifest with the digests of the files and ``needs_tvm``.
 
     ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
-    empty for an untuned variant. ``prepared`` is the model for ``manifest.runtime``, if that is set. Raises
+    empty for an untuned variant. ``model`` is that of ``manifest.runtime``, if that is set. Raises
     FileNotFoundError for a missing file.
     """
     binaries = needed(manifest) - TEXTS
@@ -101,8 +103,8 @@ def write(
         manifest = dataclasses.replace(manifest, needs_tvm=(compiled / NEEDS_TVM).read_text().strip())
     built_with = BUILD_FILES if MODEL in binaries else ()
     sources = {name: compiled / name for name in binaries}
-    if manifest.runtime and prepared:
-        sources[PREPARED] = prepared
+    if manifest.runtime and model:
+        sources[manifest.runtime.model] = model
     texts = {
         **{name: (_INTERFACE / name).read_bytes() for name in built_with},
         EVIDENCE: _json(evidence(report, profile)),
@@ -111,7 +113,7 @@ def write(
         EXAMPLE: bundle_texts.example(manifest).encode(),
     }
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    digests |= {name: _file_digest(source) for name, source in sources.items()}
+    digests |= {name: file_digest(source) for name, source in sources.items()}
     complete = dataclasses.replace(manifest, files=dict(sorted(digests.items())))
     texts[MANIFEST] = _json(dataclasses.asdict(complete))
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
@@ -139,7 +141,7 @@ def open_bundle(path: Path, into: Path) -> Manifest:
     for name in sorted((needed(manifest) | manifest.files.keys() | unpacked) - {MANIFEST}):
         if name not in unpacked:
             raise errors.InvalidBundle(f"the bundle lacks {name}")
-        if _file_digest(into / name) != manifest.files.get(name):
+        if file_digest(into / name) != manifest.files.get(name):
             raise errors.InvalidBundle(f"{name} does not match the manifest")
     return manifest
 
@@ -168,7 +170,10 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "speedup_over_untuned": report.speedup_over_untuned,
         "speedup_over_reference": report.speedup_over_reference,
         "runtime": str(report.runtime),
+        "runtime_variant": str(report.fastest),
         "runtime_version": report.runtime_version,
+        "runtime_model": report.runtime_model,
+        "runtime_options": report.runtime_options,
         "runtime_speedup_over_untuned": report.runtime_speedup_over_untuned,
         "benchmark": {str(variant): dataclasses.asdict(timing) for variant, timing in report.timings.items()},
         "verification": {
@@ -218,6 +223,7 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """Return a file's sha256 in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

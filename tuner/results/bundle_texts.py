@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from domain.artifacts import LARGEST_ERROR, OutputError, Report, Timing, Variant
+from domain.artifacts import LARGEST_ERROR, OutputError, Report, Timing
 from domain.models import TensorSpec
 from tuner.results.manifest import Manifest
-
-_NAMES = {Variant.UNTUNED: "TVM, untuned", Variant.TUNED: "TVM, tuned"}
 
 _HEAD = '''\
 """Run the network in this folder with plain TVM {tvm} and numpy, nothing else.
@@ -173,7 +171,9 @@ _FILES = {
     "libmodel.h": "declares that symbol, in place of `tunesmith_get_api`, and says where weights belong",
     "model.onnx": "one node, which computes the whole model",
     "libtunesmith_ort.so": "runs that node in ONNX Runtime 1.17 or later, with the `libmodel.so` beside it",
-    "prepared.onnx": "the model with fixed shapes and folded constants, for ONNX Runtime",
+    "original.onnx": "the model as it was uploaded, for the runtime above",
+    "prepared.onnx": "the model with fixed shapes and folded constants, for the runtime above",
+    "rewritten.onnx": "the prepared model with operators replaced for compilers, for the runtime above",
     "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
     "mod.tar": "object files, for `tvm.runtime.load_module`, which links them, or a linker of your own",
     "mod.a": "a static library whose functions register themselves: link it whole (`-Wl,--whole-archive`) with TVM's "
@@ -243,17 +243,26 @@ trust whoever made it.
 
 
 def _runtime(manifest: Manifest) -> str:
-    return (
-        f"ONNX Runtime {manifest.runtime.version}, else what was compiled" if manifest.runtime else "what was compiled"
-    )
+    other = manifest.runtime
+    if other is None:
+        return "what was compiled"
+    options = "".join(f", `{name}={value}`" for name, value in other.options.items())
+    return f"`{other.requirement}` on `{other.model}`{options}, else what was compiled"
+
+
+_TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 
 
 def _fastest(manifest: Manifest) -> str:
-    if manifest.runtime is None:
+    other = manifest.runtime
+    if other is None:
         return ""
     return f"""\
-ONNX Runtime {manifest.runtime.version} was faster than the library. The session uses it, on `prepared.onnx`, if
-`pip install onnxruntime` has made it available, else the library; `session.runtime` says which.
+{_TITLES.get(other.name, other.name)} {other.version} was faster than the library. The session uses it, on
+`{other.model}`, if it is installed, else the library; `session.runtime` says which. It needs:
+
+    pip install {other.requirement}
+
 `runtime="library"` always takes the library, as C programs do.
 
 """
@@ -367,9 +376,7 @@ def _signature(specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _timings(report: Report) -> str:
-    return "\n".join(
-        _timing(_NAMES.get(variant, report.compared_with), timing) for variant, timing in report.timings.items()
-    )
+    return "\n".join(_timing(variant.title(report.compared_with), timing) for variant, timing in report.timings.items())
 
 
 def _timing(name: str, timing: Timing) -> str:
@@ -417,7 +424,7 @@ def _seeds(report: Report) -> int:
 
 def _errors(report: Report) -> str:
     return "\n".join(
-        f"| {_NAMES[variant]} | {verification.precision} | `{error.output}` | {_amount(error.max_abs)} "
+        f"| {variant.title()} | {verification.precision} | `{error.output}` | {_amount(error.max_abs)} "
         f"| {_amount(error.max_rel)} | {_tolerance(error)} | {_agreement(error)} | {_verdict(error)} |"
         for variant, verification in report.verifications.items()
         for error in verification.outputs

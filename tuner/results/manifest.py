@@ -17,12 +17,19 @@ class OtherRuntime:
     """A runtime that was faster than the compiled files, which the bundle contains nevertheless."""
 
     name: str
-    """``onnxruntime``; readers use the compiled files if they do not know it."""
+    """``onnxruntime`` or ``openvino``; readers use the compiled files if they do not know it."""
     version: str
     """With which it was measured."""
     model: str
     """Name of the file that it runs."""
     threads: int
+    options: dict[str, str] = field(default_factory=dict)
+    """As the runtime names them."""
+
+    @property
+    def requirement(self) -> str:
+        """Return the package that it needs, as pip names it."""
+        return f"{self.name}=={self.version}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ NAME = re.compile(r"[a-z0-9_]{1,64}-0\+g[0-9a-f]{12}-py3-none-(manylinux2014_x86
 _RUNTIME = Path(__file__).parents[2] / "tunesmith"
 _MODULES = (
     "archives.py",
-    *(f"runtime/{name}.py" for name in ("backends", "interface", "libraries", "loading", "onnx_runtime", "sessions")),
-    "runtime/tensors.py",
+    *(f"runtime/{name}.py" for name in ("backends", "interface", "libraries", "loading", "models", "onnx_runtime")),
+    *(f"runtime/{name}.py" for name in ("open_vino", "sessions", "tensors")),
 )
 _IMPORT = re.compile(r"^( *)from tunesmith(?:\.runtime)?(\.\w+)? import ", re.MULTILINE)
 _CHUNK_BYTES = 1024 * 1024

@@ -26,7 +26,8 @@ _FAIR_TRIALS = 2 * ROUND_TRIALS
 _CLEARLY_SLOWER = 1.3
 """Of alternatives for an operator, one that is slower by this factor after so many trials is dropped."""
 _WORTH_LEARNING = 0.005
-"""Share of the model's work below which a kind of operator gets no round just to learn its throughput."""
+"""Share of the model's work below which a task does not matter, and a kind of operator gets no round just to learn its
+throughput."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +135,14 @@ class Allocator:
         if seconds is not None:
             task.timed += trials
             task.seconds += seconds
+
+    def is_explored(self) -> bool:
+        """Return whether every task that could matter has had its first round, so that recent gains predict others."""
+        total = sum(_work(task) for task in self._tasks.values())
+        return not any(
+            task.open and task.done < min(self._round_trials, task.planned) and _work(task) >= total * _WORTH_LEARNING
+            for task in self._tasks.values()
+        )
 
     def set_planned(self, workload_key: str, trials: int, *, done: int = 0) -> None:
         """Change the plan of a task, for example after another job searched it; ``done`` trials are spent."""

@@ -10,13 +10,16 @@ the expected end decides, from observed gains per second as in Ansor's task sche
 section 6), one level above it, on a power law: the common shape of learning curves (Domhan et al., Speeding Up
 Automatic Hyperparameter Optimization, IJCAI 2015).
 
+A strategy that expects to gain next to nothing more gets no slice, and hands over to the others. Strategies in reserve
+start when no other one is left that expects more. When none is, the race ends, whatever is left of the budget.
+
 The budget is counted in shares, 0 to 1, of whatever limits it: trials or seconds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from domain.jobs import Budget
@@ -24,10 +27,10 @@ from domain.jobs import Budget
 IMPRESSION_SECONDS = 45.0
 IMPRESSION_TRIALS = 128
 """Cost of a strategy's first slice: a few rounds on each of the heaviest tasks."""
-RIVAL_SECONDS = 900.0
+RIVAL_SECONDS = 600.0
 RIVAL_TRIALS = 1000
-"""Minimum budgets for comparing tuners. After the first slice, the prediction error exceeds the differences
-between tuners, and smaller budgets cannot make up for a wrong choice."""
+"""Minimum budgets for comparing tuners of one engine. After the first slice, the prediction error exceeds the
+differences between tuners, and smaller budgets cannot make up for a wrong choice."""
 CHALLENGE_SHARE = 0.25
 """Share of the budget for the first slices of all strategies except the leading one."""
 _LARGEST_IMPRESSION = 0.15
@@ -37,6 +40,11 @@ reversed."""
 _BELIEVED = 0.25
 """Largest believed gain over an unmeasured default, relative to the latency found."""
 _FIRST_POINTS = 3
+WORTH = 0.01
+"""Relative gain below which a strategy expects nothing more, from what is left of the budget or from twice what it has
+spent, whichever is more."""
+_WINDOW = 0.25
+"""Part of what a strategy has spent, after which it is looked at again when no other one runs."""
 _NEAR = 1.3
 """Strategies with estimates within this factor of the best may be the fastest as a whole network, and are built."""
 MOST_BUILDS = 4
@@ -118,8 +126,11 @@ class Slice:
 @dataclass(kw_only=True)
 class _Strategy:
     name: str
+    reserve: bool = False
     curve: list[tuple[float, float]] = field(default_factory=list)
     """Share of the budget spent, and the estimate at that point; ascending."""
+    explored: bool = True
+    """Whether it has tried everything that could matter, so that recent gains predict others."""
     ended: bool = False
     verdict: str = ""
 
@@ -158,26 +169,33 @@ class _Strategy:
         exponent = math.log(slower / faster) / math.log(after / before)
         return faster * float((1 + left / after) ** -exponent)
 
+    def expects_more(self, left: float) -> bool:
+        known = self.judged and self.explored
+        return not known or self.forecast(max(left, self.spent)) < self.now * (1 - WORTH)
+
 
 class Race:
     """The selection of strategies. Deterministic: equal results give equal slices; among equal strategies, the
     first is preferred."""
 
-    def __init__(self, strategies: Sequence[str], *, impression: float) -> None:
-        """``impression`` is the share of the budget of every strategy's first slice."""
-        self._strategies = {name: _Strategy(name=name) for name in strategies}
+    def __init__(self, strategies: Sequence[str], *, impression: float, reserves: Collection[str] = ()) -> None:
+        """``impression`` is the share of the budget of every strategy's first slice; ``reserves`` are strategies that
+        start when no other one expects more, in the order of ``strategies``."""
+        self._strategies = {name: _Strategy(name=name, reserve=name in reserves) for name in strategies}
         self._impression = impression
 
     def begin(self, strategy: str, seconds: float) -> None:
         """Add a strategy; ``seconds`` is the time of one run of the model before its search."""
         self._strategies[strategy].curve = [(0.0, seconds)]
 
-    def report(self, strategy: str, *, spent: float, seconds: float | None) -> None:
+    def report(self, strategy: str, *, spent: float, seconds: float | None, explored: bool = True) -> None:
         """The estimate after the strategy has spent this share in all; None where no trial was valid.
 
-        It may be worse than the one before, which knew less.
+        It may be worse than the one before, which knew less. ``explored``: whether the strategy has tried everything
+        that could matter.
         """
         known = self._strategies[strategy]
+        known.explored = explored
         if spent > known.spent or not known.curve:
             known.curve.append((spent, known.now if seconds is None else seconds))
 
@@ -187,20 +205,38 @@ class Race:
         self._strategies[strategy].verdict = self._strategies[strategy].verdict or verdict
 
     def next_slice(self, left: float) -> Slice | None:
-        """Return the next slice; ``left`` is the unspent share. None if it is spent or no strategy is left."""
+        """Return the next slice; ``left`` is the unspent share.
+
+        None if it is spent, no strategy is left, or none expects more.
+        """
         self._drop(left)
-        running = [strategy for strategy in self._strategies.values() if not strategy.ended]
-        if left <= 0 or not running:
+        active = self._active(left)
+        if left <= 0 or not active:
             return None
-        new = next((strategy for strategy in running if not strategy.judged), None)
-        if new is not None and len(running) > 1:
+        new = next((strategy for strategy in active if not strategy.judged), None)
+        if new is not None:
             # Gains in the first half predict nothing, as every search gains most at first.
             half = self._impression / 2
             return Slice(strategy=new.name, share=min(half, left))
-        chosen = min(running, key=lambda strategy: strategy.forecast(left))
-        if len(running) == 1:
-            return Slice(strategy=chosen.name, share=left)
-        return Slice(strategy=chosen.name, share=min(max(chosen.spent, self._impression), left))
+        chosen = min(active, key=lambda strategy: strategy.forecast(left))
+        share = chosen.spent if len(active) > 1 else chosen.spent * _WINDOW
+        return Slice(strategy=chosen.name, share=min(max(share, self._impression), left))
+
+    def is_settled(self, left: float) -> bool:
+        """Return whether strategies and budget are left, and no strategy expects more."""
+        return left > 0 and bool(self._running()) and not self._active(left)
+
+    def _running(self) -> list[_Strategy]:
+        return [strategy for strategy in self._strategies.values() if not strategy.ended]
+
+    def _active(self, left: float) -> list[_Strategy]:
+        """Return the strategies that may get the next slice: those that expect more, or else the next reserve."""
+        running = self._running()
+        begun = [strategy for strategy in running if strategy.curve or not strategy.reserve]
+        found = [strategy for strategy in begun if strategy.expects_more(left)]
+        if found or left < self._impression:
+            return found
+        return [strategy for strategy in running if strategy not in begun][:1]
 
     def verdict(self, strategy: str) -> str:
         """Return why the strategy gets no more slices; empty while it may get some."""

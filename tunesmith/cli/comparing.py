@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,12 +45,12 @@ def with_reference(bundle: Path, model: Path) -> list[dict[str, Any]]:
 
 
 def _verified(folder: Path, manifest: Manifest, model: Path) -> list[Verification]:
-    """Verify what was compiled and, if the bundle has one, its model for ONNX Runtime."""
+    """Verify what was compiled and, if the bundle has one and it is installed, its model in another runtime."""
     from domain.artifacts import Variant
-    from domain.errors import EngineRequestFailed
+    from domain.errors import EngineNotInstalled, EngineRequestFailed
     from domain.jobs import Precision
     from domain.models import ModelFormat
-    from tuner.host import catalogue, failures
+    from tuner.host import catalogue, environments, failures
     from tuner.host.inspection import Inspector
     from tuner.host.session import Limits
     from tuner.host.settings import TunerSettings
@@ -62,8 +62,11 @@ def _verified(folder: Path, manifest: Manifest, model: Path) -> list[Verificatio
     seeds = verification.seeds_for(Precision(manifest.precision))
     files = Limits(offline=True, writable=(str(folder),))
     runs: dict[str, dict[str, Any]] = {manifest.engine: {}}
-    if manifest.runtime is not None:
-        runs[catalogue.LIBRARY] = {"runtime": manifest.runtime.name}
+    if manifest.runtime is not None and manifest.runtime.name in catalogue.RUNNING:
+        with suppress(EngineNotInstalled):
+            name = catalogue.RUNNING[manifest.runtime.name]
+            environments.interpreter(catalogue.get(name), connection.home())
+            runs[name] = {"runtime": manifest.runtime.name}
     with ExitStack() as stack:
         reference = stack.enter_context(_started(_REFERENCE, folder, files))
         limits = local.limits_of(folder, manifest, None)

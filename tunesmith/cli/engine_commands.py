@@ -9,15 +9,21 @@ import typer
 from tunesmith import connection, errors
 from tunesmith.cli import local, options, output
 
-app = typer.Typer(help="Manage the environments of TVM and ONNX Runtime.", no_args_is_help=True)
+app = typer.Typer(help="Manage the environments of TVM, ONNX Runtime and OpenVINO.", no_args_is_help=True)
 
-_Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="relay, relax or onnx; all by default.")]
+_Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME…]", help="relay, relax, onnx or openvino; by default all but openvino, if that is not installed."
+    ),
+]
 
 
 _INSTALL_EPILOG = """\b
 Examples:
   tunesmith engines install
   tunesmith engines install relay
+  tunesmith engines install openvino
 """
 _DOCTOR_EPILOG = """\b
 Examples:
@@ -49,10 +55,10 @@ def listing(as_json: options.Json = False) -> None:
     """List the engines and their interpreters."""
     with local.translated():
         from domain.errors import EngineNotInstalled
-        from tuner.host import environments
+        from tuner.host import catalogue, environments
 
         found = []
-        for spec in _specs(None):
+        for spec in [catalogue.get(name) for name in sorted(catalogue.ENGINES | catalogue.OPTIONAL)]:
             try:
                 python = str(environments.interpreter(spec, connection.home()))
             except EngineNotInstalled:
@@ -93,6 +99,6 @@ def doctor(names: _Names = None, as_json: options.Json = False) -> None:
 
 
 def _specs(names: list[str] | None) -> list[Any]:
-    from tuner.host import catalogue
+    from tuner.host import catalogue, environments
 
-    return [catalogue.get(name) for name in names or sorted(catalogue.ENGINES)]
+    return [catalogue.get(name) for name in names] if names else environments.expected(connection.home())

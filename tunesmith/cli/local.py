@@ -52,7 +52,7 @@ class RunResult:
     published: Published | None
     """None for a bundle that was never measured."""
     runtime: str = "library"
-    """What ran it: ``library``, ``TVM``, or ``onnxruntime`` and its version."""
+    """What ran it: ``library``, ``TVM``, or ``onnxruntime`` or ``openvino`` and its version."""
     reason: str = ""
     """Why that did; empty for a bundle that only the compiled files can run."""
 
@@ -119,8 +119,8 @@ def run_bundle(
 
     Without ``number``, a sample has as many runs as in the benchmark. ``named`` are outputs that must exist; all
     outputs are written to ``outputs``. ``memory_mb`` limits the memory of the process, in MiB; without it, the limit
-    follows from the sizes in the manifest. ``runtime``, ``library`` or ``onnxruntime``, replaces the one that the
-    manifest recommends, which is otherwise used if it is installed. Outside a checkout, ``alone.run_bundle`` runs it.
+    follows from the sizes in the manifest. ``runtime``, ``library`` or the one that the manifest recommends, insists
+    on it; otherwise the recommended one is used if it is installed. Outside a checkout, ``alone.run_bundle`` runs it.
     Raises InvalidInput for unsuitable files and names and if the memory is not enough, and ConfigurationError.
     """
     import tempfile
@@ -200,13 +200,13 @@ def _runtime(manifest: Manifest, wanted: str | None) -> _Runtime:
     from tuner.host import catalogue, environments
 
     other, why = manifest.runtime, ""
-    if wanted == "onnxruntime" and other is None:
+    if wanted in catalogue.RUNNING and (other is None or other.name != wanted):
         raise errors.InvalidInput(
-            "the bundle has no model for ONNX Runtime", code="invalid_bundle", hint="Run it without --runtime."
+            f"the bundle has no model for {wanted}", code="invalid_bundle", hint="Run it without --runtime."
         )
-    if other is not None and other.name == "onnxruntime" and wanted != "library":
-        engine = catalogue.get(catalogue.LIBRARY)
-        why = f"onnxruntime {other.version} was faster than the library in the benchmark"
+    if other is not None and other.name in catalogue.RUNNING and wanted != "library":
+        engine = catalogue.get(catalogue.RUNNING[other.name])
+        why = f"{other.name} {other.version} was faster than the library in the benchmark"
         try:
             environments.interpreter(engine, connection.home())
         except EngineNotInstalled:
@@ -291,8 +291,8 @@ def _published(folder: Path, manifest: Manifest, ran: _Runtime) -> Published | N
         same = key in {device.key for device in hardware.accelerators(threads)}
     else:
         same = key == hardware.device(threads).key and threads <= hardware.usable_cores()
-    variant = "reference" if ran.params else None
-    return published(folder / bundle.EVIDENCE, device_key=key, threads=threads, same_device=same, variant=variant)
+    evidence, is_other = folder / bundle.EVIDENCE, bool(ran.params)
+    return published(evidence, device_key=key, threads=threads, same_device=same, is_other=is_other)
 
 
 def _check_files(read: Sequence[Path | None], written: Path | None) -> None:
@@ -335,9 +335,9 @@ def check_machine(target: str) -> None:
 
 
 def published(
-    evidence: Path, *, device_key: str, threads: int, same_device: bool, variant: str | None = None
+    evidence: Path, *, device_key: str, threads: int, same_device: bool, is_other: bool = False
 ) -> Published | None:
-    """Read a variant's time, by default the published one's, from a bundle's evidence; None without one.
+    """Read the time of what was compiled, or of the other runtime, from a bundle's evidence; None without one.
 
     The file is untrusted.
     """
@@ -345,7 +345,9 @@ def published(
         if evidence.stat().st_size > _MOST_BYTES:
             return None
         document = json.loads(evidence.read_bytes())
-        median = float(document["benchmark"][variant or document["published"]]["median"])
+        # Bundles of earlier releases can run with the reference alone.
+        variant = document.get("runtime_variant", "reference") if is_other else document["published"]
+        median = float(document["benchmark"][variant]["median"])
         conditions = document.get("conditions") or {}
         device, noisy = str(conditions.get("device", device_key)), bool(conditions.get("noisy"))
     except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):

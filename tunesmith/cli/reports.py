@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tunesmith.jobs import Job
 
 
-_VARIANTS = ("reference", "untuned", "tuned")
+_VARIANTS = ("reference", "untuned", "tuned", "onnxruntime", "openvino")
 _LONGEST = 20
 _WORTH_A_TABLE = 3
 _LARGEST_ERROR = 1e308
@@ -63,14 +63,16 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
 
 
 def _mark(report: Mapping[str, Any], variant: str) -> str:
-    if variant == "reference" and _is_runtime(report):
+    if variant == _runtime(report):
         return "runs the bundle"
     return "published" if report["published"] == variant else ""
 
 
-def _is_runtime(report: Mapping[str, Any]) -> bool:
-    """Return whether the bundle runs with the reference; servers of earlier releases have no runtimes."""
-    return bool(report.get("runtime", "tvm") != "tvm")
+def _runtime(report: Mapping[str, Any]) -> str | None:
+    """Return the variant that runs the bundle in place of what was compiled; earlier releases knew the reference."""
+    if report.get("runtime", "tvm") == "tvm":
+        return None
+    return str(report.get("runtime_variant") or "reference")
 
 
 def _upright(report: Mapping[str, Any], headers: list[str], rows: list[list[str]]) -> list[str]:

@@ -59,7 +59,7 @@ def run(
     runtime: Annotated[
         str | None,
         typer.Option(
-            metavar="library|onnxruntime",
+            metavar="library|onnxruntime|openvino",
             help="What runs it.  [default: the fastest in the benchmark that is installed]",
         ),
     ] = None,
@@ -79,14 +79,14 @@ def run(
     """Run a bundle on this machine. No server is needed.
 
     The bundle runs in the engine that compiled it, or by numpy and its library where only the client is installed. If
-    ONNX Runtime was faster in the benchmark, that runs it where it is installed.
+    ONNX Runtime or OpenVINO was faster in the benchmark, that runs it where it is installed.
     """
     import tempfile
 
     from tunesmith.cli import arrays, local
 
-    if runtime not in (None, "library", "onnxruntime"):
-        raise typer.BadParameter(f"--runtime must be library or onnxruntime, not {runtime!r}")
+    if runtime not in (None, "library", "onnxruntime", "openvino"):
+        raise typer.BadParameter(f"--runtime must be library, onnxruntime or openvino, not {runtime!r}")
     names = [name.strip() for name in (dump_outputs or "").split(",") if name.strip()]
     known = arrays.labels(labels) if labels else None
     shown = (top_k or _TOP) if known else top_k

@@ -14,14 +14,14 @@ class RunError(Exception):
 
 
 class BackendUnavailable(Exception):
-    """ONNX Runtime cannot run the bundle here; the text says why."""
+    """The runtime of the bundle's model cannot run it here; the text says why."""
 
 
 class Backend(ABC):
     """A loaded model. Arrays are contiguous, and of the shapes and types of ``inputs`` and ``outputs``."""
 
     name: str
-    """``library``, or ``onnxruntime`` and its version."""
+    """``library``, or the package of a runtime and its version."""
     inputs: list[Tensor]
     outputs: list[Tensor]
 

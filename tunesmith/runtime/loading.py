@@ -15,8 +15,8 @@ from tunesmith import archives
 from tunesmith.runtime import interface
 
 LIBRARY, WEIGHTS, MANIFEST = "libmodel.so", "libmodel.weights", "manifest.json"
-ONNX_RUNTIME = "onnxruntime"
-"""As manifests name it."""
+RUNTIMES = ("onnxruntime", "openvino")
+"""Runtimes of models, as manifests and Python name them."""
 _MAX_MANIFEST_BYTES = 4 * 1024**2
 _CHUNK_BYTES = 1024 * 1024
 _loaded: dict[str, interface.Api] = {}
@@ -29,10 +29,14 @@ class LoadError(Exception):
 
 
 class ModelFacts(NamedTuple):
-    """The model for ONNX Runtime, as the manifest describes it."""
+    """The model for another runtime than the library, as the manifest describes it."""
 
+    name: str
+    """One of ``RUNTIMES``."""
     version: str
     """With which it was measured."""
+    options: dict[str, str]
+    """Which the benchmark chose, as the runtime names them."""
     threads: int
     file: str
     sha256: str
@@ -46,7 +50,7 @@ class ModelFacts(NamedTuple):
 
 
 def facts(path: str | os.PathLike[str]) -> ModelFacts | None:
-    """Return what the bundle's manifest, which is not checked, says of a model for ONNX Runtime.
+    """Return what the bundle's manifest, which is not checked, says of a model for another runtime.
 
     None if it has no such model, and for other files, whose faults ``load`` reports.
     """
@@ -66,8 +70,10 @@ def facts(path: str | os.PathLike[str]) -> ModelFacts | None:
 
 
 @contextmanager
-def model(path: str | os.PathLike[str], digest: str | None = None) -> Iterator[tuple[ModelFacts, Path]]:
-    """Yield the model for ONNX Runtime of a bundle or of a folder with its files, once its digest is checked.
+def model(
+    path: str | os.PathLike[str], digest: str | None = None, *, runtime: str
+) -> Iterator[tuple[ModelFacts, Path]]:
+    """Yield the model for a runtime of a bundle or of a folder with its files, once its digest is checked.
 
     ``digest`` is the expected sha256 of the bundle in hex. Raises LoadError, also for bundles without such a model.
     """
@@ -79,7 +85,7 @@ def model(path: str | os.PathLike[str], digest: str | None = None) -> Iterator[t
             if digest is not None:
                 raise LoadError(f"{given} is a folder, which has no digest")
             with (given / MANIFEST).open("rb") as file:
-                found = _require_facts(file.read(_MAX_MANIFEST_BYTES), given)
+                found = _require_facts(file.read(_MAX_MANIFEST_BYTES), given, runtime)
             with (given / found.file).open("rb") as file:
                 _require(_digest(file, 0, (given / found.file).stat().st_size), found.sha256, found.file)
             yield found, given / found.file
@@ -89,7 +95,7 @@ def model(path: str | os.PathLike[str], digest: str | None = None) -> Iterator[t
                 _require(_digest(file, 0, given.stat().st_size), digest.lower().removeprefix("sha256:"), str(given))
             file.seek(0)
             members = {member.name: member for member in archives.members(file)}
-            found = _require_facts(_manifest(file, members, str(given)), given)
+            found = _require_facts(_manifest(file, members, str(given)), given, runtime)
             if found.file not in members:
                 raise LoadError(f"{given} lacks {found.file}, which its manifest names")
             copy = Path(folder, "model.onnx")
@@ -101,12 +107,11 @@ def model(path: str | os.PathLike[str], digest: str | None = None) -> Iterator[t
         raise LoadError(f"cannot load {given}: {error}") from error
 
 
-def _require_facts(manifest: bytes, path: Path) -> ModelFacts:
+def _require_facts(manifest: bytes, path: Path, runtime: str) -> ModelFacts:
     found = _facts(manifest)
-    if found is None:
-        raise LoadError(
-            f"{path} has no model for ONNX Runtime: its library was not slower, or is all that was asked for"
-        )
+    if found is None or found.name != runtime:
+        reason = f"it is for {found.name}" if found else "its library was not slower, or is all that was asked for"
+        raise LoadError(f"{path} has no model for {runtime}: {reason}")
     return found
 
 
@@ -114,7 +119,7 @@ def _facts(manifest: bytes) -> ModelFacts | None:
     try:
         document: Any = json.loads(manifest)
         runtime = document.get("runtime")
-        if not isinstance(runtime, dict) or runtime.get("name") != ONNX_RUNTIME:
+        if not isinstance(runtime, dict) or runtime.get("name") not in RUNTIMES:
             return None
         file = str(runtime["model"])
         if Path(file).name != file:
@@ -123,8 +128,10 @@ def _facts(manifest: bytes) -> ModelFacts | None:
             [(str(spec["name"]), str(spec["dtype"]), [int(size) for size in spec["shape"]]) for spec in document[side]]
             for side in ("inputs", "outputs")
         ]
+        options = {str(name): str(value) for name, value in runtime.get("options", {}).items()}
         return ModelFacts(
-            version=str(runtime["version"]), threads=max(1, int(runtime["threads"])), file=file,
+            name=runtime["name"], version=str(runtime["version"]), options=options,
+            threads=max(1, int(runtime["threads"])), file=file,
             sha256=str(document["files"][file]), inputs=specs[0], outputs=specs[1],
             model_digest=str(document["model_digest"]), target=str(document["target"]),
         )  # fmt: skip

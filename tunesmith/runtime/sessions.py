@@ -45,34 +45,34 @@ class InferenceSession:
     ) -> None:
         """``path`` is a bundle, a folder with its files, or a ``libmodel.so``.
 
-        A bundle whose benchmark found ONNX Runtime faster than the library is run by ONNX Runtime if it can be
-        imported, any other by the library; ``runtime`` (``library`` or ``onnxruntime``) insists on one of them.
+        A bundle whose benchmark found ONNX Runtime or OpenVINO faster than the library is run by that if it can be
+        imported, any other by the library; ``runtime`` (``library``, ``onnxruntime`` or ``openvino``) insists on one.
 
         ``threads`` defaults to the number that it was tuned for, but at most the CPUs that the process may use. An idle
-        thread looks for work ``spin`` times before it sleeps (ONNX Runtime knows 0 and its own number); ``pin`` keeps
-        each on a CPU of its own, in the library. ``digest`` is the expected sha256 of the file. Raises LoadError, also
-        for a CPU that lacks instructions, and ValueError.
+        thread looks for work ``spin`` times before it sleeps (ONNX Runtime knows 0 and its own number, OpenVINO only
+        that); ``pin`` keeps each on a CPU of its own, in the library. ``digest`` is the expected sha256 of the file.
+        Raises LoadError, also for a CPU that lacks instructions, and ValueError.
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
-        if runtime not in (None, _LIBRARY, loading.ONNX_RUNTIME):
-            raise ValueError(f"runtime must be {_LIBRARY} or {loading.ONNX_RUNTIME}, not {runtime!r}")
-        if pin and runtime == loading.ONNX_RUNTIME:
-            raise ValueError("pin is an option of the library, not of ONNX Runtime")
-        facts = loading.facts(path) if runtime is None and not pin else None
+        if runtime not in (None, _LIBRARY, *loading.RUNTIMES):
+            names = f"{_LIBRARY}, {' or '.join(loading.RUNTIMES)}"
+            raise ValueError(f"runtime must be {names}, not {runtime!r}")
+        if pin and runtime in loading.RUNTIMES:
+            raise ValueError(f"pin is an option of the library, not of {runtime}")
+        facts = None if runtime == _LIBRARY or pin else loading.facts(path)
         self._reason = _why_library(runtime, pin=pin)
         found: Backend | None = None
-        if facts is not None or runtime == loading.ONNX_RUNTIME:
-            # Not on the usual path: it and what it imports take time.
-            from tunesmith.runtime import onnx_runtime
-
+        name = runtime if runtime in loading.RUNTIMES else facts and facts.name
+        if name:
             try:
-                found = onnx_runtime.OnnxRuntime(path, digest, threads=threads, spin=spin)
-                self._reason = _why_onnx_runtime(facts)
+                found = _backend(name)(path, digest, threads=threads, spin=spin)
+                self._reason = _why(facts, asked=runtime is not None)
             except BackendUnavailable as error:
-                self._reason = f"ONNX Runtime was faster in the benchmark, but {error}"
+                install = f"pip install {name}=={facts.version}" if facts else f"pip install {name}"
+                self._reason = f"{name} was faster in the benchmark, but {error}; {install}"
                 if runtime is not None:
-                    raise loading.LoadError(f"{os.fspath(path)}: {error}") from error
+                    raise loading.LoadError(f"{os.fspath(path)}: {error}; {install}") from error
         self._model = found or self._library(path, digest, threads=threads, spin=spin, pin=pin, facts=facts)
         self._inputs, self._outputs = self._model.inputs, self._model.outputs
         self._names = [output.name for output in self._outputs]
@@ -101,7 +101,7 @@ class InferenceSession:
 
     @property
     def runtime(self) -> str:
-        """Return what runs the model: ``library``, or ``onnxruntime`` and its version."""
+        """Return what runs the model: ``library``, or ``onnxruntime`` or ``openvino`` and its version."""
         return self._model.name
 
     @property
@@ -198,7 +198,18 @@ def _why_library(runtime: str | None, *, pin: bool) -> str:
     return "pin is an option of the library" if pin else "the file has nothing faster"
 
 
-def _why_onnx_runtime(facts: loading.ModelFacts | None) -> str:
-    if facts is None:
+def _why(facts: loading.ModelFacts | None, *, asked: bool) -> str:
+    if asked or facts is None:
         return "the program asked for it"
-    return f"onnxruntime {facts.version} was faster than the library in the benchmark"
+    return f"{facts.name} {facts.version} was faster than the library in the benchmark"
+
+
+def _backend(name: str) -> Any:
+    """Return the class for one of ``loading.RUNTIMES``; what it imports takes time, which libraries need not spend."""
+    if name == "openvino":
+        from tunesmith.runtime import open_vino
+
+        return open_vino.OpenVino
+    from tunesmith.runtime import onnx_runtime
+
+    return onnx_runtime.OnnxRuntime

@@ -33,7 +33,8 @@ def run(context: JobContext) -> BaselineResult:
     untuned = _Builds(context, made)
     with ahead.extracted(context):
         right = untuned.make()
-    seconds = _time(context, right, made)
+    samples = _time(context, right, made)
+    seconds = {name: min(map(statistics.median, passes)) for name, passes in samples.items()}
     fastest = _fastest(right, seconds)
     for name in right:
         if name != fastest:
@@ -51,6 +52,7 @@ def run(context: JobContext) -> BaselineResult:
         verify_seconds=untuned.verify_seconds,
         engine=fastest,
         engines={name: seconds.get(name) for name in right},
+        ranges={name: _range(samples[name]) for name in right if name in samples},
         verifications=untuned.verifications,
         tuner=leading,
         choice=(*untuned.choice, *_compared(right, seconds, fastest)),
@@ -186,8 +188,8 @@ def _cannot_run(context: JobContext, error: errors.EngineCrashed) -> errors.Tune
     )
 
 
-def _time(context: JobContext, names: Sequence[str], made: _ReferenceRun) -> dict[str, float]:
-    """Seconds per run of each engine's untuned build and of the reference: a rough estimate, not evidence."""
+def _time(context: JobContext, names: Sequence[str], made: _ReferenceRun) -> dict[str, list[list[float]]]:
+    """Seconds per run of each engine's untuned build and of the reference, by pass: a rough estimate, not evidence."""
     if not context.measures:
         return {}
     inputs = context.folder / made.inputs[0]
@@ -198,11 +200,15 @@ def _time(context: JobContext, names: Sequence[str], made: _ReferenceRun) -> dic
         timed[name] = builds.untuned_process(context, name).timed(Variant.UNTUNED, inputs)
     try:
         with context.exclusive_device():
-            taken = [{name: _median(context, each) for name, each in timed.items()} for _ in range(_PASSES)]
+            taken = [{name: _samples(context, each) for name, each in timed.items()} for _ in range(_PASSES)]
     except errors.TimeLimit as error:
         recovery.tolerate(context, error, "the untuned builds were not timed")
         return {}
-    return {name: min(times[name] for times in taken) for name in timed}
+    return {name: [times[name] for times in taken] for name in timed}
+
+
+def _range(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
+    return min(map(min, passes)), max(map(max, passes))
 
 
 def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
@@ -212,9 +218,9 @@ def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
     return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * _CLEARLY else preferred
 
 
-def _median(context: JobContext, timed: Timed[Variant]) -> float:
+def _samples(context: JobContext, timed: Timed[Variant]) -> list[float]:
     answer = context.ask(timed.engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
-    return statistics.median(float(sample) for sample in answer["samples"])
+    return [float(sample) for sample in answer["samples"]]
 
 
 def _compared(right: Sequence[str], seconds: dict[str, float], fastest: str) -> list[str]:

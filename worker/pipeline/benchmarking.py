@@ -14,13 +14,17 @@ from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
-from worker.engines import ONNX
-from worker.pipeline import builds, profiling, recovery, references, verifying
+from worker.pipeline import builds, profiling, recovery, references, runtimes, verifying
 from worker.pipeline.context import JobContext
+from worker.pipeline.runtimes import Candidates
+
+_NEEDED = (Variant.REFERENCE, Variant.UNTUNED)
+"""Without these, there is no benchmark."""
 
 
 def run(context: JobContext) -> BenchmarkResult:
-    report = _measured(context) if context.measures else _unproven(context)
+    candidates = runtimes.find(context)
+    report = _measured(context, candidates) if context.measures else _unproven(context)
     engines = {
         variant: context.toolchains[builds.engine_name(context, variant)] for variant in builds.compiled(context)
     }
@@ -30,50 +34,68 @@ def run(context: JobContext) -> BenchmarkResult:
         engines={variant: toolchain.identity for variant, toolchain in engines.items()},
         choice=_choice(context),
         failed_tasks=context.results.tune.failed_tasks,
-        portfolio=_settled(context, report),
-        runtime_version="" if report.runtime is Runtime.TVM else references.version(context),
+        portfolio=_settled(context, report, candidates),
     )
+    files: tuple[str, ...] = ()
+    if report.runtime is not Runtime.TVM:
+        chosen = candidates.competing[report.fastest]
+        complete = replace(
+            complete, runtime_version=chosen.version, runtime_model=chosen.model, runtime_options=chosen.options
+        )
+        files = (runtimes.model(context, chosen.model).name,)
     profile = profiling.measure(context, complete)
     if isinstance(profile, str):
-        return BenchmarkResult(report=complete, unprofiled=profile)
-    return BenchmarkResult(report=complete, profile=profile)
+        return BenchmarkResult(files=files, report=complete, unprofiled=profile)
+    return BenchmarkResult(files=files, report=complete, profile=profile)
 
 
-def _measured(context: JobContext) -> Report:
+def _measured(context: JobContext, candidates: Candidates) -> Report:
     verifications = context.results.verify.verifications
     # A build that did not run cannot be timed.
     variants = [variant for variant in builds.compiled(context) if verifications[variant].outputs]
     if context.reference_shares_device:
         variants.insert(0, Variant.REFERENCE)
-    timings, seen = _without_crashing(context, variants)
+    variants += [variant for variant in candidates.competing if variant not in variants]
+    timings, seen = _without_crashing(context, variants, candidates)
     tuned = builds.chosen(context)
     return benchmark.judge(
         timings,
-        verifications,
+        {**verifications, **candidates.verifications},
         reference=references.name(context),
         conditions=seen,
         has_records=tuned is not None and tuned.records > 0,
-        runtimes=references.runtimes(context),
+        runtimes={variant: candidate.runtime for variant, candidate in candidates.competing.items()},
     )
 
 
 def _without_crashing(
-    context: JobContext, variants: Sequence[Variant]
+    context: JobContext, variants: Sequence[Variant], candidates: Candidates
 ) -> tuple[dict[Variant, Timing], Conditions | None]:
-    """If the tuned build crashes while it is timed, it is left out and the untuned build is published."""
-    try:
-        with context.exclusive_device():
-            return _time(context, variants)
-    except errors.EngineError as error:
-        recovery.tolerate(context, error)
-        if Variant.TUNED not in variants or builds.process_of(context, Variant.TUNED).is_alive():
-            raise
-        context.note(f"the tuned build crashed in the benchmark and was left out: {error.message[:500]}")
-    with context.exclusive_device():
-        return _time(context, [variant for variant in variants if variant is not Variant.TUNED])
+    """Leave out what crashes while it is timed, except the reference and the untuned build, which is then published."""
+    while True:
+        try:
+            with context.exclusive_device():
+                return _time(context, variants, candidates)
+        except errors.EngineError as error:
+            recovery.tolerate(context, error)
+            crashed = [variant for variant in variants if _has_crashed(context, variant, candidates)]
+            if not crashed:
+                raise
+            for variant in crashed:
+                name = "the tuned build" if variant is Variant.TUNED else candidates.competing[variant].name
+                context.note(f"{name} crashed in the benchmark and was left out: {error.message[:500]}")
+            variants = [variant for variant in variants if variant not in crashed]
 
 
-def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Variant, Timing], Conditions | None]:
+def _has_crashed(context: JobContext, variant: Variant, candidates: Candidates) -> bool:
+    if variant is Variant.TUNED:
+        return not builds.process_of(context, variant).is_alive()
+    return variant not in _NEEDED and not runtimes.is_alive(context, candidates.competing[variant])
+
+
+def _time(
+    context: JobContext, variants: Sequence[Variant], candidates: Candidates
+) -> tuple[dict[Variant, Timing], Conditions | None]:
     """Repeat while the machine is noisy, for as long as the budget and the job's limit allow.
 
     The conditions of remote devices are unknown.
@@ -81,11 +103,11 @@ def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Varian
     allowed = total_limit.seconds_to_repeat(context.request.budget, context.limit)
 
     def started() -> list[Timed[Variant]]:
-        return [_timed(context, variant) for variant in variants]
+        return [_timed(context, variant, candidates) for variant in variants]
 
     def restarted() -> list[Timed[Variant]]:
         for variant in variants:
-            _close(context, variant)
+            _close(context, variant, candidates)
         return started()
 
     def measure(watch: Watch | None) -> dict[Variant, Timing]:
@@ -102,16 +124,20 @@ def _time(context: JobContext, variants: Sequence[Variant]) -> tuple[dict[Varian
     return conditions.until_quiet(measure, context.device, seconds=allowed)
 
 
-def _timed(context: JobContext, variant: Variant) -> Timed[Variant]:
+def _timed(context: JobContext, variant: Variant, candidates: Candidates) -> Timed[Variant]:
     inputs = context.seeded_inputs[0]
     if variant is Variant.REFERENCE:
         return references.timed(context, inputs)
+    if variant in candidates.competing:
+        return runtimes.timed(context, candidates.competing[variant], inputs)
     return builds.process_of(context, variant).timed(variant, inputs)
 
 
-def _close(context: JobContext, variant: Variant) -> None:
+def _close(context: JobContext, variant: Variant, candidates: Candidates) -> None:
     if variant is Variant.REFERENCE:
         references.close(context)
+    elif variant in candidates.competing:
+        runtimes.close(context, candidates.competing[variant])
     else:
         builds.process_of(context, variant).close()
 
@@ -133,7 +159,7 @@ def _choice(context: JobContext) -> tuple[str, ...]:
     return (*context.unavailable, *context.results.choice(Stage.IMPORT, Stage.BASELINE, Stage.PLAN, Stage.TUNE))
 
 
-def _settled(context: JobContext, report: Report) -> tuple[Contender, ...]:
+def _settled(context: JobContext, report: Report, candidates: Candidates) -> tuple[Contender, ...]:
     """The portfolio after the benchmark, with verdicts on what was in it, and with the benchmark's seconds alone.
 
     The seconds from stage ``verify`` are of another run, and two runs differ by more than builds do.
@@ -153,23 +179,23 @@ def _settled(context: JobContext, report: Report) -> tuple[Contender, ...]:
         seconds = medians.get(variant) if variant else None
         found.append(replace(contender, verdict=verdict, seconds=seconds))
     # Sorting is stable: contenders without seconds keep their order.
-    return tuple(verifying.ordered([*found, *_other_runtimes(context, report)]))
+    return tuple(verifying.ordered([*found, *_other_runtimes(report, candidates), *candidates.others]))
 
 
-def _other_runtimes(context: JobContext, report: Report) -> Iterator[Contender]:
-    """ONNX Runtime on the model itself, if it competed: as the reference, it is right by definition."""
-    timed = report.timings.get(Variant.REFERENCE)
-    if timed is None or Runtime.ONNXRUNTIME not in references.runtimes(context):
-        return
-    ratio = timed.median / report.timings[report.published].median
-    verdict = f"{ratio:.2f}× the time of the published build"
-    if report.runtime is Runtime.ONNXRUNTIME:
-        verdict = f"runs the bundle: {verdict}"
-    elif ratio < 1:
-        verdict = "not significantly faster than the published build"
-    yield Contender(
-        name=str(Runtime.ONNXRUNTIME), tuner=None, engine=ONNX, seconds=timed.median, verified=True, verdict=verdict
-    )
+def _other_runtimes(report: Report, candidates: Candidates) -> Iterator[Contender]:
+    """What competed without being compiled; the reference is right by definition."""
+    for variant, candidate in candidates.competing.items():
+        if variant not in report.timings:
+            yield runtimes.contender(candidate, "not timed", verified=True)
+            continue
+        seconds = report.timings[variant].median
+        ratio = seconds / report.timings[report.published].median
+        verdict = f"{ratio:.2f}× the time of the published build"
+        if variant is report.fastest:
+            verdict = f"runs the bundle: {verdict}"
+        elif ratio < 1 and report.runtime is Runtime.TVM:
+            verdict = "not significantly faster than the published build"
+        yield runtimes.contender(candidate, verdict, verified=True, seconds=seconds)
 
 
 def _behind(medians: Mapping[Variant, float], variant: Variant, published: Variant) -> str:

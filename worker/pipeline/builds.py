@@ -13,7 +13,7 @@ from typing import Any
 from domain.artifacts import Variant
 from domain.jobs import Tuner
 from domain.ports import Engine
-from domain.stage_results import Build, Strategy
+from domain.stage_results import Build, Strategy, VerifyResult
 from tuner.host import catalogue
 from tuner.results import bundle, timing
 from tuner.results.timing import Name, Timed
@@ -135,8 +135,10 @@ def folder(context: JobContext, variant: Variant) -> Path:
 
 def engine_name(context: JobContext, variant: Variant) -> str:
     """The untuned build is that of the fastest engine whose build is correct."""
-    build = _build(context, variant)
-    return build.engine if build else context.results.baseline.engine
+    build, verified = _build(context, variant), context.results.find(VerifyResult)
+    if build:
+        return build.engine
+    return (verified.untuned if verified else None) or context.results.baseline.engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,14 @@ A small budget is not spent on comparing tuners: the first tuner of the fastest 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.jobs import Tuner
-from domain.stage_results import PlanResult, Strategy
+from domain.stage_results import BaselineResult, PlanResult, Strategy
 from domain.tuning_tasks import ExtractedTask
 from storage import codec, jobs, records, tuning_tasks
 from tuner.search import racing
@@ -27,6 +27,8 @@ _PUBLIC = (
     "budget_seconds", "estimated_seconds",
 )  # fmt: skip
 """Fields of the result that the stage's event shows."""
+_MOST_NOISE = 2.0
+"""Ratio of rough times from which the slower one is slower."""
 
 
 def run(context: JobContext) -> PlanResult:
@@ -50,7 +52,7 @@ def run(context: JobContext) -> PlanResult:
             context.engines.close(name, role=MAIN)
     with context.database.transaction() as session:
         context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
-        return _plan(session, context, extracted, strategies=tuple(selection.strategies), choice=tuple(choice))
+        return _plan(session, context, extracted, selection, choice=tuple(choice))
 
 
 def event_data(result: PlanResult) -> dict[str, Any]:
@@ -92,8 +94,8 @@ def _plan(
     session: Session,
     context: JobContext,
     extracted: Sequence[ExtractedTask],
+    selection: _Selection,
     *,
-    strategies: tuple[Strategy, ...],
     choice: tuple[str, ...],
 ) -> PlanResult:
     identity = reuse.record_identity(context)
@@ -106,7 +108,8 @@ def _plan(
     open_keys = [task.extracted.workload_key for task in planned if task.trials_planned]
     return PlanResult(
         tuner=context.tuner,
-        strategies=strategies,
+        strategies=tuple(selection.strategies),
+        reserves=tuple(selection.reserves),
         choice=choice,
         tasks=len(planned),
         covered=len(planned) - len(open_keys),
@@ -137,15 +140,15 @@ class _Selection:
     """The leading one first; only that one if none compete with it."""
     choice: list[str]
     """Sentences for the report."""
+    reserves: list[Strategy] = field(default_factory=list)
+    """Strategies for when those expect nothing more."""
 
 
 def _select(context: JobContext) -> _Selection:
     """Raises LeaseLost."""
     known = strategies.of_job(context)
-    if len(known) == 1:
-        return _Selection(strategies=known, choice=[])
     if not context.measures:
-        return _most_records(context)
+        return _most_records(context) if len(known) > 1 else _Selection(strategies=known, choice=[])
     covered = _covered(context)
     # Records of f32 do not cover a narrower precision.
     if covered is not None and all(
@@ -161,19 +164,48 @@ def _select(context: JobContext) -> _Selection:
 def _affordable(context: JobContext, known: Sequence[Strategy]) -> _Selection:
     budget = context.limit.cut(context.request.budget)
     rivals = racing.has_rivals(budget)
+    most = racing.entrants(budget)
+    level = _level(context, known)
     # A narrower precision is always allowed: its gain follows from the arithmetic.
-    allowed = [strategy for strategy in known if rivals or strategy is known[0] or strategy.precision]
-    raced = allowed[: racing.entrants(budget)]
+    allowed = [
+        strategy for strategy in known if rivals or strategy is known[0] or strategy.precision or strategy in level
+    ]
+    raced = allowed[:most]
+    reserves = strategies.in_reserve(context, raced) if most > 1 else []
     others = len(placing.usable(context)) > 1
     if len(raced) > 1:
         names = ", ".join(strategy.name for strategy in raced)
-        return _Selection(strategies=raced, choice=[f"These strategies compete for the budget: {names}."])
+        sentence = f"These strategies compete for the budget: {names}."
+        return _Selection(strategies=raced, choice=[sentence], reserves=reserves)
     sentence = (
         f"{context.tuner} leads: no other engine is clearly faster untuned, "
         "and the budget is too small to compare more."
     )
     # If no tuner found anything to tune, that was reported already.
-    return _Selection(strategies=raced, choice=[sentence] if others and reuse.known(context) else [])
+    choice = [sentence] if others and reuse.known(context) else []
+    return _Selection(strategies=raced, choice=choice, reserves=reserves)
+
+
+def _level(context: JobContext, known: Sequence[Strategy]) -> list[Strategy]:
+    """The first strategy of each other engine whose untuned build is not slower than that of the leading engine, as far
+    as their rough times tell."""
+    baseline, leader = context.results.baseline, known[0].tuner.engine
+    engines = {
+        name
+        for name, (least, _) in baseline.ranges.items()
+        if leader in baseline.ranges and least <= baseline.ranges[leader][1] and _is_near(baseline, name, leader)
+    }
+    found: dict[str, Strategy] = {}
+    for strategy in known:
+        if strategy.tuner.engine in engines - {leader}:
+            found.setdefault(strategy.tuner.engine, strategy)
+    return [*found.values()]
+
+
+def _is_near(baseline: BaselineResult, engine: str, leader: str) -> bool:
+    """Whether noise could have reversed the times, of which one outlier makes ranges overlap."""
+    seconds, least = baseline.engines[engine], baseline.engines[leader]
+    return seconds is not None and least is not None and seconds < least * _MOST_NOISE
 
 
 def _covered(context: JobContext) -> Tuner | None:

@@ -18,7 +18,7 @@ from tuner.results import bundle
 from tuner.results.bundle import Manifest
 from tuner.results.manifest import OtherRuntime
 from worker import clock
-from worker.pipeline import builds
+from worker.pipeline import builds, runtimes
 from worker.pipeline.context import JobContext
 
 _CHUNK_BYTES = 1024 * 1024
@@ -35,7 +35,7 @@ def run(context: JobContext) -> PublishResult:
         report=report,
         profile=context.results.benchmark.profile,
         records=_records(context, report),
-        prepared=context.prepared,
+        model=runtimes.model(context, report.runtime_model),
     )
     blob = context.blobs.put(_chunks(path))
     return PublishResult(digest=ArtifactDigest(blob.digest), size_bytes=blob.size_bytes)
@@ -93,7 +93,11 @@ def _runtime(context: JobContext, report: Report) -> OtherRuntime | None:
     if report.runtime is Runtime.TVM:
         return None
     return OtherRuntime(
-        name=str(report.runtime), version=report.runtime_version, model=bundle.PREPARED, threads=context.threads
+        name=str(report.runtime),
+        version=report.runtime_version,
+        model=report.runtime_model,
+        threads=context.threads,
+        options=report.runtime_options,
     )
 
 

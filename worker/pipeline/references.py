@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domain import errors
-from domain.artifacts import ONNX_RUNTIME, PLAIN_BUILD, Runtime, Variant
+from domain.artifacts import ONNX_RUNTIME, PLAIN_BUILD, Variant
 from domain.jobs import Precision
 from domain.models import ModelFormat
 from domain.ports import Engine
@@ -82,9 +82,9 @@ def timed(context: JobContext, inputs: Path) -> Timed[Variant]:
     return timing.reference(context.engines.get(ONNX), context.prepared, inputs, threads=context.threads)
 
 
-def runtimes(context: JobContext) -> tuple[Runtime, ...]:
-    """The runtimes that compete for publication: TVM's builds, and ONNX Runtime where the request allows it."""
-    return (Runtime.TVM,) if _is_plain(context) else context.request.runtimes
+def competes(context: JobContext) -> bool:
+    """Whether the bundle may run with what runs the reference: ONNX Runtime, where it shares the device."""
+    return context.measures and context.reference_shares_device and not _is_plain(context)
 
 
 def version(context: JobContext) -> str:

@@ -26,6 +26,10 @@ from worker.pipeline.search import leading, strategies
 from worker.pipeline.search.progress import SearchProgress
 from worker.pipeline.search.rounds import TOTAL, StrategySearch
 
+SETTLED = "settled"
+"""What ended a search: no strategy expected more."""
+_MUCH = 0.05
+"""Share of the budget from which the report says that it was not used."""
 _DROPPED = "engines rejected its remaining tasks or crashed on them"
 _EXHAUSTED = "its search space is exhausted"
 _COVERED = "earlier searches cover all of its tasks"
@@ -81,6 +85,7 @@ class _Candidate:
             tuner=self.strategy.tuner,
             layout=self.strategy.layout,
             precision=self.strategy.precision,
+            free_layout=self.strategy.free_layout,
             trials=self.trials,
             seconds=self.seconds,
             estimate=self.estimate,
@@ -94,13 +99,8 @@ class _Candidate:
         return f"{spent}; estimated model latency {self.estimate * 1e3:.3g} ms."
 
 
-def _race(context: JobContext, raced: Sequence[Strategy]) -> _RaceResult:
-    """Raises what the leading strategy's search raises, LeaseLost, Canceled."""
-    return _TunerSelection(context, raced).run()
-
-
 class _TunerSelection:
-    def __init__(self, context: JobContext, raced: Sequence[Strategy]) -> None:
+    def __init__(self, context: JobContext, raced: Sequence[Strategy], reserves: Sequence[Strategy]) -> None:
         self._context = context
         self._budget = context.request.budget
         self._seconds = SearchProgress(context).seconds_before
@@ -108,15 +108,20 @@ class _TunerSelection:
         self._limit = context.limit.cut_seconds(self._whole, spent=self._seconds)
         self._candidates = {
             strategy.name: _Candidate(strategy=strategy, context=strategies.view(context, strategy))
-            for strategy in raced
+            for strategy in (*raced, *reserves)
         }
-        self._race = racing.Race(list(self._candidates), impression=racing.impression(context.limit.cut(self._budget)))
+        self._race = racing.Race(
+            list(self._candidates),
+            impression=racing.impression(context.limit.cut(self._budget)),
+            reserves={strategy.name for strategy in reserves},
+        )
         self._failure: errors.TunesmithError | None = None
         self._trials = 0
         """Trials of all strategies; those of a shared workload count once."""
         self._recall()
 
     def run(self) -> _RaceResult:
+        """Raises what the leading strategy's search raises, LeaseLost, Canceled."""
         while (chosen := self._race.next_slice(self._left())) is not None:
             self._spend(self._candidates[chosen.strategy], chosen)
         for name, candidate in self._candidates.items():
@@ -163,16 +168,17 @@ class _TunerSelection:
         if not candidate.extracted:
             candidate.extracted = reuse.tasks_of(candidate.context)
             self._begin(candidate)
-        keys = {task.workload_key for task in candidate.extracted}
+        spaces = _spaces(candidate.extracted)
         for other in self._candidates.values():
-            if other is not candidate and other.search and keys == {task.workload_key for task in other.extracted}:
+            if other is not candidate and other.search and spaces == _spaces(other.extracted):
                 self._race.end(
                     candidate.strategy.name, f"its tuning tasks are the same as those of {other.strategy.name}"
                 )
+                candidate.extracted = []
                 return False
-        if not keys:
+        if not spaces:
             self._race.end(candidate.strategy.name, "it finds nothing to tune in the model")
-        return bool(keys)
+        return bool(spaces)
 
     def _begin(self, candidate: _Candidate) -> None:
         untuned = self._context.results.baseline.engines.get(candidate.context.engine)
@@ -234,7 +240,10 @@ class _TunerSelection:
 
     def _tell(self, candidate: _Candidate) -> None:
         self._race.report(
-            candidate.strategy.name, spent=self._share(candidate.trials, candidate.seconds), seconds=candidate.estimate
+            candidate.strategy.name,
+            spent=self._share(candidate.trials, candidate.seconds),
+            seconds=candidate.estimate,
+            explored=candidate.search is not None and candidate.search.explored,
         )
 
     def _left(self) -> float:
@@ -252,7 +261,8 @@ class _TunerSelection:
         return min(1.0, max(shares))
 
     def _finish(self) -> _RaceResult:
-        """Spend the rest on the most promising strategy, and wait for tasks that other jobs are searching."""
+        """Spend the rest on the most promising strategy unless none expects more, and wait for tasks that other jobs
+        are searching."""
         found = [candidate for candidate in self._candidates.values() if candidate.extracted]
         if not found and self._failure is None:
             # The budget was too small for any slice.
@@ -264,7 +274,8 @@ class _TunerSelection:
         own = self._take_up(best)
         search = self._resume(best, seconds=self._until(best, own, share=1.0), waits_for_others=True)
         failed = best.verdict.startswith("failed")
-        ended_by = "trials" if failed else search.run()
+        settled = self._race.is_settled(self._left())
+        ended_by = "trials" if failed else SETTLED if settled else search.run()
         self._account(best, search)
         best.reckon()
         best.verdict = best.verdict if failed else ""
@@ -273,8 +284,13 @@ class _TunerSelection:
             search=search,
             ended_by=ended_by,
             broken=failed,
-            candidates=list(self._candidates.values()),
+            candidates=[each for each in self._candidates.values() if each.extracted or each.verdict],
         )
+
+
+def _spaces(extracted: Sequence[ExtractedTask]) -> set[tuple[str, int]]:
+    """Workloads with the sizes of their search spaces."""
+    return {(task.workload_key, task.space_size) for task in extracted}
 
 
 def _why_ended(candidate: _Candidate) -> str:
@@ -286,8 +302,10 @@ def _why_ended(candidate: _Candidate) -> str:
 def run(context: JobContext) -> TuneResult:
     """Raises NoValidTrial if every task that was tried failed, and EngineError if engines keep crashing."""
     leading.take_over(context)
-    raced = context.results.plan.strategies
-    ended = _race(context, raced) if len(raced) > 1 else _alone(context, raced[0])
+    raced, reserves = context.results.plan.strategies, context.results.plan.reserves
+    several = len(raced) + len(reserves) > 1
+    ended = _TunerSelection(context, raced, reserves).run() if several else _alone(context, raced[0])
+    unused = _unused(ended)
     # Before the efforts are stored: a search that found nothing covers nothing, so a retry that follows the failure's
     # hint still searches.
     failed = _failed_tasks(ended.context, ended.search)
@@ -299,9 +317,33 @@ def run(context: JobContext) -> TuneResult:
         trials=ended.search.progress.trials_done,
         seconds=ended.search.seconds,
         ended_by=ended.ended_by,
+        unused_seconds=unused,
         failed_tasks=failed,
-        choice=tuple(_choice(ended)) if len(raced) > 1 else (),
+        choice=(*(_choice(ended) if several else ()), *_why_unused(context, ended, unused)),
     )
+
+
+def _unused(ended: _RaceResult) -> float:
+    """Seconds of the budget that the search did not need."""
+    budget = ended.context.request.budget
+    if budget.seconds is None or ended.ended_by not in ("trials", SETTLED):
+        return 0.0
+    return max(0.0, budget.seconds - ended.search.seconds)
+
+
+def _why_unused(context: JobContext, ended: _RaceResult, unused: float) -> list[str]:
+    """A sentence, which is also noted, if much of the budget was not needed."""
+    seconds = context.request.budget.seconds
+    if seconds is None or unused < seconds * _MUCH or not context.results.plan.trials_planned:
+        return []
+    why = (
+        f"no strategy expected to gain {racing.WORTH:.0%} more"
+        if ended.ended_by == SETTLED
+        else "nothing was left to try"
+    )
+    sentence = f"{unused:.0f} of {seconds:.0f} seconds of tuning were not used: {why}."
+    context.note(sentence)
+    return [sentence]
 
 
 def _alone(context: JobContext, strategy: Strategy) -> _RaceResult:

@@ -9,10 +9,12 @@ is made again without them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from domain import errors
 from domain.artifacts import Contender, Variant, Verification
@@ -25,7 +27,7 @@ from tuner.host import failures
 from tuner.native import lines
 from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
-from tuner.search import precisions
+from tuner.search import precisions, racing
 from worker import total_limit
 from worker.engines import MAIN, ONNX
 from worker.pipeline import builds, compiling, recovery, references
@@ -43,19 +45,20 @@ def run(context: JobContext) -> VerifyResult:
     made = context.results.compile.builds
     if not context.measures:
         return VerifyResult(verifications={}, tuned=made[0] if made else None, portfolio=_unmeasured(context, made))
-    untuned = _untuned(context)
+    untuned = _untuned(context, context.results.baseline.engine)
     checked = [_checked(context, build, untuned) for build in made]
     right = [each for each in checked if each.verification.passed]
     if not untuned.passed and not right:
         tuned = {each.build.name: each.verification for each in checked}
-        raise benchmark.nothing_right({untuned_name(context): untuned, **tuned})
+        raise benchmark.nothing_right({_untuned_name(context.results.baseline.engine): untuned, **tuned})
     decided = _decide(context, checked)
-    found = {Variant.UNTUNED: untuned}
+    found = {Variant.UNTUNED: _untuned(context, decided.untuned)}
     if decided.chosen:
         found[Variant.TUNED] = decided.chosen.verification
     return VerifyResult(
         verifications=found,
         tuned=decided.chosen.build if decided.chosen else None,
+        untuned=decided.untuned,
         portfolio=tuple(decided.portfolio),
     )
 
@@ -66,9 +69,9 @@ def _close_compilers(context: JobContext) -> None:
         context.engines.close(name, role=MAIN)
 
 
-def _untuned(context: JobContext) -> Verification:
-    """The verification of the untuned build, from stage ``baseline``."""
-    return context.results.baseline.verifications[builds.engine_name(context, Variant.UNTUNED)]
+def _untuned(context: JobContext, engine: str) -> Verification:
+    """The verification of the engine's untuned build, from stage ``baseline``."""
+    return context.results.baseline.verifications[engine]
 
 
 def _checked(context: JobContext, build: Build, untuned: Verification) -> _VerifiedBuild:
@@ -105,11 +108,12 @@ def compare(
     *,
     kinds: Mapping[str, str],
     precision: Precision | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> Verification:
     """Run a build on the job's device and compare its outputs, by the accuracy gate of its ``precision``.
 
-    ``kinds``: kind of values of each input. Without ``precision``, the requested one. Raises EngineError, Canceled, and
-    the caller's errors.
+    ``kinds``: kind of values of each input. Without ``precision``, the requested one; without ``place``, where compiled
+    files run. Raises EngineError, Canceled, and the caller's errors.
     """
     computed = precision or precisions.first(context.request)
     try:
@@ -121,7 +125,7 @@ def compare(
             inputs=inputs,
             expected=expected,
             folder=context.folder / "actual",
-            place=context.place,
+            place=context.place if place is None else place,
             precision=str(computed),
             gate=precisions.gate_of(context.request, computed),
             model=context.prepared,
@@ -161,6 +165,8 @@ class _VerifiedBuild:
 @dataclass(frozen=True, kw_only=True)
 class _Choice:
     chosen: _VerifiedBuild | None
+    untuned: str
+    """Engine of the fastest untuned build."""
     portfolio: list[Contender]
     """The fastest first; contenders without a time last."""
 
@@ -168,17 +174,32 @@ class _Choice:
 def _decide(context: JobContext, checked: Sequence[_VerifiedBuild]) -> _Choice:
     """Raises EngineError, LeaseLost, Canceled."""
     right = {each.build.name: each for each in checked if each.verification.passed}
-    medians, crashed = _race(context, right) if len(right) > 1 else ({}, {})
+    engines = _untuned_engines(context)
+    medians, crashed = _race(context, right, engines)
     running = [each for name, each in right.items() if name not in crashed]
     chosen = min(running, key=lambda each: medians.get(each.build.name, 0.0), default=None)
     if chosen is None and checked:
         chosen = checked[0]
+    untuned = min(engines, key=lambda engine: medians.get(_untuned_name(engine), math.inf))
     _close_others(context, checked, chosen)
+    for engine in engines:
+        if engine != untuned:
+            builds.untuned_process(context, engine).close()
     contenders = [_contender(context, each, chosen, medians, crashed) for each in checked]
+    plain = [_untuned_contender(context, engine, untuned, medians, crashed) for engine in engines]
     return _Choice(
         chosen=chosen,
-        portfolio=ordered([_untuned_contender(context, medians), *contenders, *_skipped_contenders(context)]),
+        untuned=untuned,
+        portfolio=ordered([*plain, *contenders, *_skipped_contenders(context)]),
     )
+
+
+def _untuned_engines(context: JobContext) -> list[str]:
+    """Engines whose untuned builds may be the fastest, by the rough times of the baseline; its fastest first."""
+    baseline = context.results.baseline
+    known = {name: seconds for name, seconds in baseline.engines.items() if seconds is not None}
+    near = racing.near(known)
+    return [baseline.engine, *(name for name in near if near[name] and name != baseline.engine)]
 
 
 def _unmeasured(context: JobContext, made: Sequence[Build]) -> tuple[Contender, ...]:
@@ -187,12 +208,21 @@ def _unmeasured(context: JobContext, made: Sequence[Build]) -> tuple[Contender, 
     return (*built, *_skipped_contenders(context))
 
 
-def _race(context: JobContext, right: Mapping[str, _VerifiedBuild]) -> tuple[dict[str, float], dict[str, str]]:
-    """Median seconds per run of each build, of untuned and of the reference; and crashed builds, with reasons."""
+def _race(
+    context: JobContext, right: Mapping[str, _VerifiedBuild], engines: Sequence[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Median seconds per run of each build, of the engines' untuned ones and of the reference; and crashed builds, with
+    reasons.
+
+    Nothing is timed if there is nothing to choose between.
+    """
     crashed: dict[str, str] = {}
-    while len(right) - len(crashed) > 1:
-        names = [name for name in right if name not in crashed]
-        timed = _timed(context, [right[name].build for name in names])
+    while True:
+        tuned = [name for name in right if name not in crashed]
+        plain = [engine for engine in engines if _untuned_name(engine) not in crashed]
+        if len(tuned) < 2 and len(plain) < 2:
+            return {}, crashed
+        timed = _timed(context, [right[name].build for name in tuned], plain)
         try:
             with context.exclusive_device():
                 around = total_limit.around_seconds(context.request.budget)
@@ -203,19 +233,19 @@ def _race(context: JobContext, right: Mapping[str, _VerifiedBuild]) -> tuple[dic
             return {name: measured.median for name, measured in times.items()}, crashed
         except errors.TimeLimit as error:
             recovery.tolerate(context, error, "the builds were not compared")
-            break
+            return {}, crashed
         except errors.EngineError as error:
             recovery.tolerate(context, error)
-            dead = [each.name for each in timed if each.name in names and not each.engine.alive]
+            candidates = {*tuned, *map(_untuned_name, plain[1:])}
+            dead = [each.name for each in timed if each.name in candidates and not each.engine.alive]
             if not dead:
                 raise
             crashed |= dict.fromkeys(dead, f"crashed in the benchmark: {error.message[:200]}")
-    return {}, crashed
 
 
-def _timed(context: JobContext, made: Sequence[Build]) -> list[Timed[str]]:
+def _timed(context: JobContext, made: Sequence[Build], engines: Sequence[str]) -> list[Timed[str]]:
     inputs = context.seeded_inputs[0]
-    timed = [builds.process_of(context, Variant.UNTUNED).timed(untuned_name(context), inputs)]
+    timed = [builds.untuned_process(context, engine).timed(_untuned_name(engine), inputs) for engine in engines]
     if context.reference_shares_device:
         reference = references.timed(context, inputs)
         timed.append(Timed(name=str(reference.name), engine=reference.engine, params=reference.params))
@@ -261,10 +291,14 @@ def _objection(context: JobContext, build: Build, found: Verification) -> str:
     return precisions.passes(found, precisions.gate_of(context.request, build.precision), build.precision)[1]
 
 
-def _untuned_contender(context: JobContext, medians: Mapping[str, float]) -> Contender:
-    name = untuned_name(context)
-    engine = builds.engine_name(context, Variant.UNTUNED)
+def _untuned_contender(
+    context: JobContext, engine: str, fastest: str, medians: Mapping[str, float], crashed: Mapping[str, str]
+) -> Contender:
+    name = _untuned_name(engine)
     verification = context.results.baseline.verifications.get(engine)
+    verdict = crashed.get(name, "baseline for the tuned builds")
+    if engine != fastest and name in medians:
+        verdict = f"{medians[name] / medians[_untuned_name(fastest)]:.2f}× the time of {_untuned_name(fastest)}"
     return Contender(
         name=name,
         tuner=None,
@@ -272,7 +306,7 @@ def _untuned_contender(context: JobContext, medians: Mapping[str, float]) -> Con
         precision=str(precisions.first(context.request)),
         seconds=medians.get(name),
         verified=verification is not None and verification.passed,
-        verdict="baseline for the tuned builds",
+        verdict=verdict,
     )
 
 
@@ -295,7 +329,12 @@ def _contender_of(build: Build, *, verdict: str) -> Contender:
 
 
 def untuned_name(context: JobContext) -> str:
-    return f"untuned {context.results.baseline.engine}"
+    """The untuned build of the benchmark, as the portfolio calls it."""
+    return _untuned_name(builds.engine_name(context, Variant.UNTUNED))
+
+
+def _untuned_name(engine: str) -> str:
+    return f"untuned {engine}"
 
 
 def ordered(contenders: Sequence[Contender]) -> list[Contender]:

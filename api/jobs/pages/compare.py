@@ -293,7 +293,7 @@ def timings(sides: Sequence[Side]) -> list[ComparedTiming]:
         _timing_row("Published", sides, published),
         *(
             _timing_row(variant.capitalize(), sides, [(side.timing(variant), None) for side in sides])
-            for variant in (Variant.TUNED, Variant.UNTUNED, Variant.REFERENCE)
+            for variant in (Variant.TUNED, Variant.UNTUNED, Variant.REFERENCE, Variant.ONNXRUNTIME, Variant.OPENVINO)
         ),
     ]
     return [row for row in rows if any(cell.timing for cell in row.cells)]

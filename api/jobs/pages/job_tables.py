@@ -207,13 +207,13 @@ class TimingRow:
 
 
 def timing_rows(report: Report) -> list[TimingRow]:
-    """Return a row for each timed variant: reference, untuned, tuned."""
+    """Return a row for each timed variant: reference, untuned, tuned, other runtimes."""
     timed = [(variant, report.timings[variant]) for variant in Variant if variant in report.timings]
     scale = _scale([timing for _, timing in timed])
     return [
         TimingRow(
             variant=variant,
-            name=report.compared_with if variant is Variant.REFERENCE else f"TVM, {variant}",
+            name=variant.title(report.compared_with),
             toolchain=report.engines.get(variant),
             timing=timing,
             is_published=variant is report.published,

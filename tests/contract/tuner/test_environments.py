@@ -249,8 +249,22 @@ def test_the_doctor_shows_why_an_engine_does_not_start(tmp_path: Path, monkeypat
     assert "cannot import tvm" in health.problems
 
 
+def test_an_optional_engine_is_expected_once_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = catalogue.get("openvino")
+    monkeypatch.delenv(environments.variable(spec), raising=False)
+    usual = sorted(catalogue.ENGINES)
+    assert [each.name for each in environments.expected(tmp_path)] == usual
+    installed = environments.folder(spec, tmp_path)
+    installed.mkdir(parents=True)
+    assert [each.name for each in environments.expected(tmp_path)] == usual
+    (installed / ".complete.json").write_text("{}")
+    assert [each.name for each in environments.expected(tmp_path)] == sorted([*usual, "openvino"])
+    monkeypatch.setenv(environments.variable(spec), str(tmp_path / "nothing"))
+    assert "openvino" in [each.name for each in environments.expected(tmp_path / "elsewhere")]
+
+
 def test_every_shipped_engine_has_pins() -> None:
-    for spec in catalogue.ENGINES.values():
+    for spec in (catalogue.ENGINES | catalogue.OPTIONAL).values():
         text = spec.requirements.read_text()
         assert "--hash=sha256:" in text
         assert "http" not in text

@@ -187,11 +187,11 @@ def test_every_option_of_the_api_has_a_field() -> None:
 
 
 def test_auto_says_what_a_race_costs(client: TestClient, model: str) -> None:
-    """The budget that is chosen at first does not race."""
+    """The budget that is chosen at first races."""
     words = unescape(re.sub(r"\s+", " ", client.get(f"/new?model={model}").text))
-    assert "selects a tuner; compares several from a budget of 15 min or 1000 trials" in words
-    assert not racing.has_rivals(Budget(seconds=600))
-    assert racing.has_rivals(Budget(seconds=900))
+    assert "selects a tuner; compares several from a budget of 10 min or 1000 trials" in words
+    assert not racing.has_rivals(Budget(seconds=300))
+    assert racing.has_rivals(Budget(seconds=600))
     assert racing.has_rivals(Budget(trials=1000))
 
 

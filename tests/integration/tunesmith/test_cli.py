@@ -15,7 +15,7 @@ from domain.jobs import Failure
 from tests.support.api.factories import Service
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.tunesmith.commands import parsed, run
-from tuner.host.catalogue import ENGINES
+from tuner.host.catalogue import ENGINES, OPTIONAL
 from tunesmith.client import Client
 
 ROOT = Path(__file__).parents[3]
@@ -258,10 +258,12 @@ def test_engines_that_are_not_there(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
-    for name in ("RELAY", "RELAX", "ONNX"):
+    for name in ("RELAY", "RELAX", "ONNX", "OPENVINO"):
         monkeypatch.delenv(f"TUNESMITH_ENGINE_{name}_PYTHON", raising=False)
     listed = parsed(capsys, "engines", "list")
-    assert [(each["name"], each["installed"]) for each in listed] == [(name, False) for name in sorted(ENGINES)]
+    assert [(each["name"], each["installed"]) for each in listed] == [
+        (name, False) for name in sorted(ENGINES | OPTIONAL)
+    ]
     status, out, err = run(capsys, "engines", "doctor")
     assert (status, out.count("broken")) == (3, len(ENGINES))
     assert "error[engine_broken]" in err

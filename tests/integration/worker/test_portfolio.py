@@ -13,9 +13,9 @@ from domain import errors
 from domain.artifacts import Report, Runtime, Variant
 from domain.jobs import RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, ScriptedEngine
-from tuner.results import bundle
-from tuner.results.manifest import OtherRuntime
+from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
+from tuner.results import bundle, timing
+from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.search import racing
 from worker.pipeline import verifying
 
@@ -88,6 +88,128 @@ def test_a_faster_onnx_runtime_runs_the_bundle_beside_the_fastest_build(bench: B
     alone = bench.report(run(bench, runtimes=(Runtime.TVM,)))
     assert (alone.runtime, "onnxruntime" in told(alone)) == (Runtime.TVM, False)
     assert alone.summary.startswith("ONNX Runtime is still 2.00× as fast as tuned")
+
+
+INSTALLED = {
+    name: {**HELLO, "toolchain": {"engine": name, **versions}}
+    for name, versions in {
+        "onnx": {"onnxruntime": "1.31.1"},
+        "library": {"onnxruntime": "1.31.1"},
+        "openvino": {"openvino": "2026.4.1"},
+    }.items()
+}
+
+
+@pytest.fixture
+def raced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Both runtimes are installed, the model can be rewritten, and there is time to compare candidates."""
+    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
+    bench.script.hellos |= INSTALLED
+    bench.script.rewritings = {"lines": 1}
+    bench.options = {"benchmark_seconds": 5.0}
+    return bench
+
+
+def opened(bench: Bench, job_id: str) -> Manifest:
+    return bundle.open_bundle(bench.blobs.path(bench.artifact(job_id).digest), bench.home / "opened")
+
+
+def test_a_faster_openvino_runs_the_bundle(raced: Bench) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "openvino-rewritten-model": 0.25e-3, "openvino": 0.5e-3}
+    job_id = run(raced)
+    found = raced.report(job_id)
+    assert (found.runtime, found.runtime_variant, found.published) == (
+        Runtime.OPENVINO, Variant.OPENVINO, Variant.TUNED,
+    )  # fmt: skip
+    options = {"INFERENCE_PRECISION_HINT": "f32"}
+    assert (found.runtime_version, found.runtime_model, found.runtime_options) == (
+        "2026.4.1", bundle.REWRITTEN, options,
+    )  # fmt: skip
+    assert found.verifications[Variant.OPENVINO].passed
+    assert found.runtime_speedup_over_untuned == pytest.approx(8.0)
+    assert told(found)["openvino, rewritten model"] == "runs the bundle: 0.25× the time of the published build"
+    assert told(found)["openvino"] == "2.00× the time of openvino, rewritten model in the comparison"
+    assert found.summary.startswith("OpenVINO is 4.00× as fast as tuned, so the bundle runs with it")
+    manifest = opened(raced, job_id)
+    assert manifest.runtime == OtherRuntime(
+        name="openvino", version="2026.4.1", model=bundle.REWRITTEN, threads=2, options=options
+    )
+    assert (raced.home / "opened" / bundle.REWRITTEN).read_bytes() == b"rewritten a model"
+    assert {each["runtime"] for each in raced.script.asked("run") if each["engine"] == "openvino"} == {"openvino"}
+    narrowed = raced.report(run(raced, runtimes=(Runtime.TVM, Runtime.ONNXRUNTIME)))
+    assert Variant.OPENVINO not in narrowed.timings
+
+
+def test_the_options_of_onnx_runtime_are_chosen_one_after_the_other(raced: Bench) -> None:
+    raced.script.run_seconds = {
+        **raced.script.run_seconds,
+        "onnxruntime-rewritten-model": 2.5e-3,
+        "onnxruntime-rewritten-model-no-arena": 0.5e-3,
+    }
+    job_id = run(raced)
+    found = raced.report(job_id)
+    assert (found.runtime, found.fastest) == (Runtime.ONNXRUNTIME, Variant.ONNXRUNTIME)
+    assert (found.runtime_model, found.runtime_options) == (bundle.REWRITTEN, {"enable_cpu_mem_arena": "0"})
+    verdicts = told(found)
+    assert (
+        verdicts["onnxruntime, rewritten model, no arena"] == "runs the bundle: 0.50× the time of the published build"
+    )
+    assert verdicts["onnxruntime"] == "3.00× the time of the published build"
+    assert verdicts["onnxruntime, rewritten model"].startswith(
+        "5.00× the time of onnxruntime, rewritten model, no arena"
+    )
+    assert {"onnxruntime, rewritten model, extended optimization", "onnxruntime, rewritten model, no spinning"} <= set(
+        verdicts
+    )
+    manifest = opened(raced, job_id)
+    assert manifest.runtime is not None
+    assert manifest.runtime.options == {"enable_cpu_mem_arena": "0"}
+
+
+def test_onnx_runtime_keeps_its_own_options_unless_others_are_faster(raced: Bench) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "reference": 0.5e-3, "onnxruntime": 0.495e-3}
+    found = raced.report(run(raced))
+    assert (found.fastest, found.runtime_options) == (Variant.REFERENCE, {})
+    assert Variant.ONNXRUNTIME not in found.timings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(True, "wrong results: output y: NaN, infinite"), (False, "does not run: openvino engine: it was")],
+)
+def test_a_runtime_that_is_wrong_or_crashes_does_not_compete(raced: Bench, wrong: bool, said: str) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "openvino": 0.5e-3}
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "run" and params["engine"] == "openvino":
+            raise errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
+
+    if wrong:
+        raced.script.wrong = frozenset({"openvino"})
+    else:
+        raced.script.refuse = refuse
+    found = raced.report(run(raced))
+    assert (found.runtime, Variant.OPENVINO in found.timings) == (Runtime.TVM, False)
+    assert told(found)["openvino"].startswith(said)
+
+
+def test_a_runtime_that_crashes_in_the_benchmark_is_left_out(raced: Bench) -> None:
+    raced.script.run_seconds = {**raced.script.run_seconds, "openvino": 0.5e-3}
+    raced.script.rewritings = {}
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "time" and params["engine"] == "openvino":
+            raise errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
+
+    raced.script.refuse = refuse
+    found = raced.report(run(raced))
+    assert (found.runtime, found.published) == (Runtime.TVM, Variant.TUNED)
+    assert told(found)["openvino"] == "not timed"
+
+
+def test_runtimes_that_were_asked_for_and_are_not_installed_are_named(bench: Bench) -> None:
+    job_id = run(bench, runtimes=(Runtime.TVM, Runtime.OPENVINO))
+    assert "openvino does not compete: it is not installed on this worker" in bench.notes(job_id)
 
 
 @pytest.mark.parametrize(("factor", "published"), [(1.0, "ansor"), (2.1, "untuned relay")])
@@ -184,6 +306,47 @@ def test_builds_that_are_all_slower_leave_untuned(bench: Bench) -> None:
     found = bench.report(run(bench))
     assert found.published is Variant.UNTUNED
     assert found.portfolio[0].name == "untuned relay"
+    assert told(found)["untuned relay"] == "published"
+
+
+@pytest.fixture
+def two_engines(bench: Bench) -> None:
+    """Relay leads: relax is not clearly faster, as far as the rough times of the baseline tell."""
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.run_seconds = {
+        "reference": 3e-3, "untuned-relay": 2e-3, "untuned-relax": 1.8e-3, "tuned": 2.2e-3,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("two_engines")
+def test_the_untuned_build_of_another_engine_may_win(bench: Bench) -> None:
+    job_id = run(bench, tuner=Tuner.AUTO)
+    found = bench.report(job_id)
+    assert (found.published, found.engines[Variant.UNTUNED].split("/")[0]) == (Variant.UNTUNED, "relax")
+    assert told(found)["untuned relax"] == "published"
+    assert told(found)["untuned relay"] == "1.11× the time of untuned relax"
+    assert (
+        bundle.open_bundle(bench.blobs.path(bench.artifact(job_id).digest), bench.home / "opened").toolchain["engine"]
+        == "relax"
+    )
+    assert bench.artifact(job_id).toolchain == found.engines[Variant.UNTUNED]
+
+
+@pytest.mark.usefixtures("two_engines")
+def test_another_engines_untuned_build_that_crashes_costs_itself(bench: Bench) -> None:
+    timed: list[str] = []
+
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == "time" and params.get("bundle", "").endswith("untuned-relax"):
+            timed.append(asked)
+            # The baseline's passes are over.
+            if len(timed) > 2:
+                raise errors.EngineCrashed("relax engine: it was killed by SIGSEGV")
+
+    bench.script.refuse = refuse
+    found = bench.report(run(bench))
+    assert found.engines[Variant.UNTUNED].split("/")[0] == "relay"
+    assert told(found)["untuned relax"] == "crashed in the benchmark: relax engine: it was killed by SIGSEGV"
     assert told(found)["untuned relay"] == "published"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from domain import errors
 from domain.artifacts import Variant
 from domain.jobs import JobState, Tuner
-from domain.stage_results import PlanResult, TuneResult
+from domain.stage_results import PlanResult, Strategy, TuneResult
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
 from tuner.search import racing
+from worker.pipeline import planning
 
 CRASH = errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 REFUSAL = errors.EngineRequestFailed("bad_request", "no schedule is known for this operator")
@@ -182,3 +184,106 @@ def test_layouts_race(bench: Bench) -> None:
     assert {params["options"]["layout"] for params in bench.script.asked("tune")} == {None, "NCHW"}
     # Both layouts have the dense layer: its trials are paid for once.
     assert 95 <= sum(keys.values()) <= 100
+
+
+@pytest.fixture
+def without_rivals(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is too small to compare tuners of one engine, and relax is clearly slower untuned."""
+    monkeypatch.setattr(racing, "RIVAL_TRIALS", 1000)
+    bench.script.speed = {"relax": 3.0}
+
+
+@pytest.mark.usefixtures("without_rivals")
+def test_an_exhausted_leader_hands_over(bench: Bench) -> None:
+    bench.script.space_size = 10
+    bench.script.speed = {"relax": 3.0, "ansor": 3.0, "metaschedule": 3.0}
+    job_id = run(bench)
+    planned = bench.result(job_id, PlanResult)
+    assert [each.name for each in planned.strategies] == ["autotvm"]
+    assert [each.name for each in planned.reserves] == [
+        "autotvm free layout", "ansor", "metaschedule", "metaschedule NCHW",
+    ]  # fmt: skip
+    assert spent(bench, job_id) == {"autotvm": 20, "ansor": 20, "metaschedule": 20}
+    tuned = bench.result(job_id, TuneResult)
+    assert {each.name: each.verdict for each in tuned.strategies if each.verdict} == {
+        "autotvm free layout": "its tuning tasks are the same as those of autotvm",
+        "ansor": "its search space is exhausted",
+        "metaschedule": "its search space is exhausted",
+        "metaschedule NCHW": "its tuning tasks are the same as those of metaschedule",
+    }
+
+
+@pytest.mark.usefixtures("without_rivals")
+def test_reserves_are_left_alone_while_the_leader_gains(bench: Bench) -> None:
+    job_id = run(bench, trials=60)
+    assert spent(bench, job_id) == {"autotvm": 60}
+    tuned = bench.result(job_id, TuneResult)
+    assert [each.name for each in tuned.strategies] == ["autotvm"]
+    assert (tuned.ended_by, tuned.unused_seconds) == ("trials", 0.0)
+
+
+@pytest.mark.usefixtures("without_rivals")
+def test_a_search_that_expects_nothing_more_stops_and_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "IMPRESSION_SECONDS", 0.2)
+    bench.script.seconds_per_trial = 0.002
+    bench.script.space_size = 10_000
+    # The first schedules are the best ones.
+    bench.script.slow_schedules = frozenset(range(4, 10_000))
+    job_id = run(bench, trials=None, seconds=6.0)
+    tuned = bench.result(job_id, TuneResult)
+    assert tuned.ended_by == "settled"
+    assert tuned.unused_seconds > 2.0
+    assert {"autotvm", "ansor", "metaschedule"} <= set(spent(bench, job_id))
+    assert bench.report(job_id).choice[-1] == (
+        f"{tuned.unused_seconds:.0f} of 6 seconds of tuning were not used: no strategy expected to gain 1% more."
+    )
+    # The same search again would find as little.
+    again = bench.result(run(bench, trials=None, seconds=6.0), PlanResult)
+    assert again.trials_planned == 0
+
+
+@pytest.mark.parametrize(("speed", "raced"), [(1.0, ["autotvm", "metaschedule"]), (3.0, ["autotvm"])])
+@pytest.mark.usefixtures("without_rivals")
+def test_engines_whose_untuned_times_overlap_are_both_kept(bench: Bench, speed: float, raced: list[str]) -> None:
+    bench.script.speed = {"relax": speed}
+    job_id = run(bench)
+    assert [each.name for each in bench.result(job_id, PlanResult).strategies] == raced
+
+
+@pytest.mark.parametrize(
+    ("seconds", "span", "level"),
+    [
+        (1.2e-3, (1.1e-3, 1.4e-3), [Tuner.METASCHEDULE]),
+        (1.2e-3, (1.31e-3, 1.4e-3), []),
+        # One run of the leading engine was disturbed.
+        (2.5e-3, (1.2e-3, 3e-3), []),
+    ],
+)
+def test_rough_times_tell_engines_apart_that_noise_cannot_reverse(
+    seconds: float, span: tuple[float, float], level: list[Tuner]
+) -> None:
+    baseline: Any = SimpleNamespace(
+        ranges={"relay": (0.9e-3, 1.3e-3), "relax": span}, engines={"relay": 1e-3, "relax": seconds}
+    )
+    context: Any = SimpleNamespace(results=SimpleNamespace(baseline=baseline))
+    known = [Strategy(tuner=tuner) for tuner in (Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE)]
+    known.append(Strategy(tuner=Tuner.METASCHEDULE, layout="NCHW"))
+    assert [each.tuner for each in planning._level(context, known)] == level
+
+
+@pytest.mark.usefixtures("without_rivals")
+def test_wider_spaces_are_searched_where_held_ones_are_exhausted(bench: Bench) -> None:
+    def widen(asked: str, params: dict[str, Any]) -> None:
+        if asked == "extract":
+            bench.script.space_size = 10 if params["options"]["keep_layout"] else 400
+
+    bench.script.refuse = widen
+    job_id = run(bench, tuner=Tuner.AUTOTVM)
+    assert spent(bench, job_id) == {"autotvm": 100}
+    tuned = bench.result(job_id, TuneResult)
+    held, free = tuned.strategies
+    assert (held.verdict, held.free_layout, free.free_layout) == ("its search space is exhausted", False, True)
+    assert {params["options"]["keep_layout"] for params in bench.script.asked("tune")} == {True, False}
+    assert len(set(bench.script.measured)) == len(bench.script.measured) == 100
+    # Both have the same records, of which one build is made.
+    assert [each.name for each in bench.report(job_id).portfolio if each.tuner] == ["autotvm"]

@@ -146,8 +146,8 @@ def test_a_task_without_a_valid_trial_gets_its_share_of_a_larger_budget(bench: B
     assert _efforts(bench, first)[1].trials == 64
     assert bench.records(run(bench, trials=128)) == []
     bench.script.failing = frozenset()
-    third = run(bench, trials=512)
-    assert Counter(record.key.workload_key for record in bench.records(third))['["dense"]'] == 256 - 64
+    third = run(bench, trials=448)
+    assert Counter(record.key.workload_key for record in bench.records(third))['["dense"]'] == 224 - 64
 
 
 def test_stale_records_are_counted_and_passed_over(bench: Bench) -> None:

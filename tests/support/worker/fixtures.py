@@ -77,8 +77,13 @@ class Bench:
         settings = WorkerSettings(
             home=self.home,
             cancel_poll_seconds=0.03,
-            benchmark_seconds=0.001,
-            **{"lease_seconds": 30.0, "attempt_pause_seconds": 0, **self.options, **options},
+            **{
+                "lease_seconds": 30.0,
+                "attempt_pause_seconds": 0,
+                "benchmark_seconds": 0.001,
+                **self.options,
+                **options,
+            },
         )
         return OneJob(
             database=self.database,

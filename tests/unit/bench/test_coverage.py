@@ -77,7 +77,7 @@ def test_finished_rows_are_kept_and_others_measured(
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
     monkeypatch.setattr(coverage, "_prepare", lambda model, home, folder: model.name)
     monkeypatch.setattr(coverage, "_attempt", attempt)
-    monkeypatch.setattr(coverage, "_commit", lambda: "abc")
+    monkeypatch.setattr(coverage.rows, "commit", lambda: "abc")
     arguments = ["--models", "ppocr-cls", "--rows", str(rows), "--json"]
     assert coverage.main(arguments) == coverage.main(arguments) == 0
     assert asked == [("ppocr-cls", RELAX)]

@@ -28,6 +28,16 @@ def test_a_third_is_unseen_by_a_hash_of_the_name() -> None:
     assert {"whisper-encoder", "segformer-b0", "mobilenetv2-qdq"} <= unseen
 
 
+def test_the_ten_are_one_of_each_of_ten_families() -> None:
+    ten = zoo.part("ten")
+    assert ten == [
+        "magika", "silero-vad", "wave-classifier", "swin-tiny", "deit-tiny", "mobilevit-xxs", "ppocr-rec",
+        "linear-attention", "fsrcnn", "mobilenetv2",
+    ]  # fmt: skip
+    assert len({zoo.MODELS[name].family for name in ten}) == 10
+    assert sorted(zoo.part("seen") + zoo.part("unseen")) == sorted(zoo.part("all"))
+
+
 def test_an_order_to_export_or_quantize_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order = zoo._order(zoo.MODELS["lstm-tagger"], tmp_path)
     assert (order["architecture"], order["inputs"], order["seed"]) == ("lstm", {"ids": ("int64", (1, 48))}, 0)

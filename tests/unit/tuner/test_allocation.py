@@ -187,6 +187,19 @@ def test_rounds_that_spend_nothing_end_the_search() -> None:
     assert allocator.next_round() is None
 
 
+def test_a_search_is_explored_once_every_task_that_matters_had_a_round() -> None:
+    tasks = [task("k0", flop=1e6), task("k1", flop=1e5), task("k2", flop=1e3), task("k3", planned=0)]
+    allocator = Allocator(tasks)
+    explored = []
+    for key in ("k0", "k1"):
+        explored.append(allocator.is_explored())
+        allocator.finished(key, trials=8, best_latency=1e-3, exhausted=False)
+    assert explored == [False, False]
+    # The third is a thousandth of the work, and the fourth is covered.
+    assert allocator.is_explored()
+    assert not Allocator([tasks[0]]).is_explored()
+
+
 def test_covered_tasks_get_no_round() -> None:
     allocator = Allocator([task("w0", planned=0, weight=100), task("w1", planned=16)])
     assert set(spend(allocator, lambda key, done: 1e-3)) == {"w1"}

@@ -56,7 +56,7 @@ REPORT = Report(
     ),
     failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
 )  # fmt: skip
-SHARED = bundle.FILES.difference(*bundle.ADDED.values(), {bundle.WEIGHTS, bundle.PREPARED})
+SHARED = bundle.FILES.difference(*bundle.ADDED.values(), {bundle.WEIGHTS}, bundle.MODELS)
 """What a bundle of one shared library for the graph executor holds."""
 RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
 
@@ -145,24 +145,42 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
     ast.parse((tmp_path / "out" / "example.py").read_text())
 
 
-def test_a_bundle_that_runs_with_onnx_runtime_has_the_model_for_it(compiled: Path, tar: Path, tmp_path: Path) -> None:
-    other = OtherRuntime(name="onnxruntime", version="1.31.1", model=bundle.PREPARED, threads=2)
-    report = dataclasses.replace(REPORT, runtime=Runtime.ONNXRUNTIME, runtime_version="1.31.1")
+@pytest.mark.parametrize(
+    ("runtime", "variant", "model", "options", "title"),
+    [
+        (Runtime.ONNXRUNTIME, None, bundle.PREPARED, {}, "ONNX Runtime"),
+        (Runtime.ONNXRUNTIME, Variant.ONNXRUNTIME, bundle.ORIGINAL, {"enable_cpu_mem_arena": "0"}, "ONNX Runtime"),
+        (Runtime.OPENVINO, Variant.OPENVINO, bundle.REWRITTEN, {"INFERENCE_PRECISION_HINT": "f32"}, "OpenVINO"),
+    ],
+)
+def test_a_bundle_that_runs_with_another_runtime_has_the_model_for_it(
+    compiled: Path, tar: Path, tmp_path: Path, runtime: Runtime, variant: Variant | None, model: str,
+    options: dict[str, str], title: str,
+) -> None:  # fmt: skip
+    other = OtherRuntime(name=str(runtime), version="1.31.1", model=model, threads=2, options=options)
+    report = dataclasses.replace(
+        REPORT, runtime=runtime, runtime_variant=variant, runtime_version="1.31.1", runtime_model=model,
+        runtime_options=options,
+    )  # fmt: skip
     (tmp_path / "p.onnx").write_bytes(b"a model")
     bundle.write(
-        tmp_path / "o.tar", compiled=compiled, prepared=tmp_path / "p.onnx", report=report,
+        tmp_path / "o.tar", compiled=compiled, model=tmp_path / "p.onnx", report=report,
         manifest=dataclasses.replace(MANIFEST, runtime=other),
     )  # fmt: skip
     opened = bundle.open_bundle(tmp_path / "o.tar", tmp_path / "out")
-    assert (opened.runtime, opened.files.keys()) == (other, SHARED - {"manifest.json"} | {bundle.PREPARED})
-    assert (tmp_path / "out" / bundle.PREPARED).read_bytes() == b"a model"
+    assert (opened.runtime, opened.files.keys()) == (other, SHARED - {"manifest.json"} | {model})
+    assert (tmp_path / "out" / model).read_bytes() == b"a model"
     evidence = json.loads((tmp_path / "out" / "evidence.json").read_text())
-    assert (evidence["runtime"], evidence["published"]) == ("onnxruntime", "tuned")
+    assert (evidence["runtime"], evidence["published"]) == (runtime, "tuned")
+    assert (evidence["runtime_variant"], evidence["runtime_model"]) == (variant or "reference", model)
+    assert evidence["runtime_options"] == options
     readme = readme_of(tmp_path / "out")
-    assert "ONNX Runtime 1.31.1 was faster than the library. The session uses it, on `prepared.onnx`" in readme
+    assert f"{title} 1.31.1 was faster than the library. The session uses it, on\n`{model}`" in readme
+    assert f"    pip install {runtime}==1.31.1\n" in readme
+    assert all(f"`{name}={value}`" in readme for name, value in options.items())
     assert 'InferenceSession(".").run' in readme
-    lacking = rewritten(tmp_path / "o.tar", lambda info, data: [] if info.name == bundle.PREPARED else [(info, data)])
-    with pytest.raises(errors.InvalidBundle, match=r"lacks prepared\.onnx"):
+    lacking = rewritten(tmp_path / "o.tar", lambda info, data: [] if info.name == model else [(info, data)])
+    with pytest.raises(errors.InvalidBundle, match=f"lacks {model}"):
         bundle.open_bundle(lacking, tmp_path / "lacking")
     assert bundle.open_bundle(tar, tmp_path / "without").runtime is None
 

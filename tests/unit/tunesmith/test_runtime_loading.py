@@ -70,7 +70,10 @@ def test_damaged_bundles_are_refused(
         loading.load(tar(tmp_path / "b.tar", **files))
 
 
-RUNTIME = {"name": "onnxruntime", "version": "1.31.1", "model": "prepared.onnx", "threads": 2}
+RUNTIME = {
+    "name": "onnxruntime", "version": "1.31.1", "model": "prepared.onnx", "threads": 2,
+    "options": {"enable_cpu_mem_arena": "0"},
+}  # fmt: skip
 SPEC = {"name": "x", "dtype": "float32", "shape": [1, 4]}
 
 
@@ -90,12 +93,16 @@ def test_the_model_for_onnx_runtime_is_handed_out_once_its_digest_is_right(
 ) -> None:
     whole = tar(tmp_path / "b.tar", manifest_json=with_runtime(), prepared_onnx=b"a model")
     facts = loading.facts(whole)
-    assert (facts.version, facts.threads, facts.inputs) == ("1.31.1", 2, [("x", "float32", [1, 4])])
+    assert (facts.name, facts.version, facts.threads) == ("onnxruntime", "1.31.1", 2)
+    assert (facts.inputs, facts.options) == ([("x", "float32", [1, 4])], {"enable_cpu_mem_arena": "0"})
+    without = {name: value for name, value in RUNTIME.items() if name != "options"}
+    old = tar(tmp_path / "old.tar", manifest_json=with_runtime(runtime=without), prepared_onnx=b"a model")
+    assert loading.facts(old).options == {}
     (tmp_path / "manifest.json").write_bytes(with_runtime())
     (tmp_path / "prepared.onnx").write_bytes(b"a model")
     digest = hashlib.sha256(whole.read_bytes()).hexdigest()
     for path, pinned in ((whole, None), (whole, digest), (tmp_path, None)):
-        with loading.model(path, pinned) as (found, file):
+        with loading.model(path, pinned, runtime="onnxruntime") as (found, file):
             assert (found, file.read_bytes()) == (facts, b"a model")
     damaged = tar(tmp_path / "d.tar", manifest_json=with_runtime(), prepared_onnx=b"another")
     lacking = tar(tmp_path / "l.tar", manifest_json=with_runtime())
@@ -105,8 +112,13 @@ def test_the_model_for_onnx_runtime_is_handed_out_once_its_digest_is_right(
         (lacking, None, r"lacks prepared\.onnx"),
         (tmp_path, digest, "a folder, which has no digest"),
     ):
-        with pytest.raises(loading.LoadError, match=told), loading.model(path, pinned):
+        with pytest.raises(loading.LoadError, match=told), loading.model(path, pinned, runtime="onnxruntime"):
             raise AssertionError(path)
+    with (
+        pytest.raises(loading.LoadError, match="no model for openvino: it is for onnxruntime"),
+        loading.model(whole, runtime="openvino"),
+    ):
+        raise AssertionError
 
 
 @pytest.mark.parametrize(
@@ -116,6 +128,7 @@ def test_the_model_for_onnx_runtime_is_handed_out_once_its_digest_is_right(
         with_runtime(runtime={**RUNTIME, "name": "of a later release"}),
         with_runtime(runtime={**RUNTIME, "model": "../prepared.onnx"}),
         with_runtime(runtime={"name": "onnxruntime"}),
+        with_runtime(runtime={**RUNTIME, "options": ["arena"]}),
         with_runtime(inputs=3),
         with_runtime(files={}),
         b"[]",
@@ -127,7 +140,10 @@ def test_other_bundles_have_no_model_for_onnx_runtime(
 ) -> None:
     path = tar(tmp_path / "b.tar", manifest_json=document, prepared_onnx=b"a model")
     assert loading.facts(path) is None
-    with pytest.raises(loading.LoadError, match="has no model for ONNX Runtime"), loading.model(path):
+    with (
+        pytest.raises(loading.LoadError, match="has no model for onnxruntime: its"),
+        loading.model(path, runtime="onnxruntime"),
+    ):
         raise AssertionError
     (tmp_path / "libmodel.so").write_bytes(b"\x7fELF")
     assert [loading.facts(other) for other in (tmp_path / "libmodel.so", tmp_path / "nothing", tmp_path)] == [None] * 3

@@ -8,12 +8,13 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import compiling, environment
@@ -32,7 +33,7 @@ class Network(ABC):
     outputs: Sequence[str]
     """Output names."""
     runtime: str = "TVM"
-    """What runs it: ``TVM``, ``library``, or ``onnxruntime`` and its version."""
+    """What runs it: ``TVM``, ``library``, or ``onnxruntime`` or ``openvino`` and its version."""
 
     @abstractmethod
     def feed(self, arrays: Arrays) -> None:
@@ -160,7 +161,7 @@ def _samples(load: Callable[[str, int], Network], params: Json) -> list[float]:
 
 
 class Libraries:
-    """Libraries of compiled bundles, and models for ONNX Runtime, of which the most recent stay loaded."""
+    """Libraries of compiled bundles, and their models for other runtimes, of which the most recent stay loaded."""
 
     def __init__(self) -> None:
         @lru_cache(maxsize=4)
@@ -172,8 +173,8 @@ class Libraries:
             return LibraryNetwork(Path(bundle), threads)
 
         @lru_cache(maxsize=4)
-        def opened(bundle: str, threads: int) -> Network:
-            return SessionNetwork(Path(bundle), threads, "onnxruntime")
+        def opened(bundle: str, threads: int, runtime: str) -> Network:
+            return SessionNetwork(Path(bundle), threads, runtime)
 
         self._loaded, self._opened = loaded, opened
 
@@ -181,9 +182,27 @@ class Libraries:
         """Load a bundle's library, cached, to run on ``threads`` threads. Raises EngineFailure ``invalid_bundle``."""
         return self._loaded(bundle, threads, _modified_ns(bundle, [LIBRARY]))
 
-    def load_model(self, bundle: str, threads: int) -> Network:
-        """Load the model for ONNX Runtime of a bundle's folder, which does not change, likewise."""
-        return self._opened(bundle, threads)
+    def load_model(self, bundle: str, threads: int, runtime: str) -> Network:
+        """Load the model for a runtime of a bundle's folder, which does not change, likewise."""
+        return self._opened(bundle, threads, runtime)
+
+
+def handlers() -> dict[str, serving.Handler]:
+    """Return the methods of engines that run bundles without TVM.
+
+    With the parameter ``runtime`` they run the bundle's model in that, else its library.
+    """
+    libraries = Libraries()
+
+    def loader(params: Json) -> Callable[[str, int], Network]:
+        runtime = params.get("runtime")
+        return partial(libraries.load_model, runtime=runtime) if runtime else libraries.load
+
+    return {
+        "run": lambda params, _: run(loader(params), params),
+        "time": lambda params, _: time(loader(params), params),
+        "profile": lambda params, _: profile(libraries.load, params),
+    }
 
 
 def _modified_ns(bundle: str, files: Sequence[str]) -> tuple[int, ...]:

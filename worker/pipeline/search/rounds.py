@@ -106,6 +106,11 @@ class StrategySearch:
         """Tuning time of all attempts, without waiting for the device or for other jobs."""
         return self.progress.seconds_before + self._spent
 
+    @property
+    def explored(self) -> bool:
+        """Whether all tasks that could matter had their first rounds, and none is left to another job."""
+        return not self._elsewhere and self._allocator.is_explored()
+
     def go_on(self, *, spent: float, seconds: float | None, waits_for_others: bool) -> None:
         """Continue with the plan in the database and another limit; ``spent`` includes other strategies' seconds."""
         self.progress.reload()

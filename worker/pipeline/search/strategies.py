@@ -30,6 +30,16 @@ def of_job(context: JobContext) -> list[Strategy]:
     return [*found[:1], *_narrower(context, usable), *found[1:]]
 
 
+def in_reserve(context: JobContext, raced: Sequence[Strategy]) -> list[Strategy]:
+    """Strategies to go on with where those that are ``raced`` expect nothing more, the closest one first."""
+    found = [strategy for strategy in of_job(context) if strategy not in raced]
+    options = context.request.tuner_options
+    if options.keep_layout and kind_of(context.target.text) == "llvm":
+        held = (strategy for strategy in raced if strategy.tuner is Tuner.AUTOTVM)
+        found = [*(replace(strategy, free_layout=True) for strategy in held), *found]
+    return found
+
+
 def _narrower(context: JobContext, usable: Sequence[Tuner]) -> list[Strategy]:
     """With precision ``auto``: each narrower precision that the target supports, with the tuner that uses it."""
     if context.request.precision is not Precision.AUTO:
@@ -51,8 +61,12 @@ def considered(context: JobContext) -> tuple[Precision, ...]:
 def view(context: JobContext, strategy: Strategy) -> JobContext:
     """The context as if this strategy led, for its builds and lookups."""
     request = context.request
+    options = request.tuner_options
     if strategy.layout is not None:
-        request = replace(request, tuner_options=replace(request.tuner_options, layout=strategy.layout))
+        options = replace(options, layout=strategy.layout)
+    if strategy.free_layout:
+        options = replace(options, keep_layout=False)
+    request = replace(request, tuner_options=options)
     if strategy.precision is not None:
         request = replace(request, precision=strategy.precision)
     return replace(context, tuner=strategy.tuner, job=replace(context.job, request=request))

@@ -122,7 +122,7 @@ def test_the_doctor_finds_the_shipped_engines_healthy(tmp_path: Path, monkeypatc
     """And they leave nothing at home: ONNX Runtime would keep events for its makers there, TVM a folder."""
     engines = home()
     monkeypatch.setenv("HOME", str(tmp_path))
-    for spec in catalogue.ENGINES.values():
+    for spec in (catalogue.ENGINES | catalogue.OPTIONAL).values():
         health = environments.doctor(spec, engines)
         assert health.problems == ()
         assert health.toolchain["engine"] == spec.name

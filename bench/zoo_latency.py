@@ -1,0 +1,183 @@
+"""Latency over the zoo, for ``./run bench latency --zoo``: a row for each model, kept as soon as it is measured.
+
+A run that was interrupted continues. A row has the commit, the CPU and the settings that it was measured with; the
+table has only those of this checkout, this CPU and these settings. Each model is tuned by a service without records, so
+that no row depends on those before it. A job that fails or hangs costs its row, which has a ``reason``.
+
+``compiled`` is the library of the published bundle, the best that the job compiled, and ``published`` is the bundle in
+the runtime that its report names. ``vs_ort`` and ``vs_better`` are the times of ONNX Runtime, and of the faster of it
+and OpenVINO in f32, divided by that of ``compiled``; a model without a verified library counts ``MISSING``. Models that
+cannot be fetched, or that ONNX Runtime cannot run, count nowhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import latency, note, rows, show, zoo
+from bench.rows import Row
+from domain import errors
+from domain.artifacts import Runtime
+from tuner.host import environments, hardware
+from tunesmith import errors as client_errors
+
+MISSING = 0.5
+"""The ratio of a model without a verified library."""
+ENOUGH = 0.95
+_SETTINGS = ("threads", "seconds", "tuner")
+"""Options that rows of one table have in common."""
+_SIDES = {
+    "ort": "reference", "openvino": "openvino f32", "untuned_relay": "untuned relay", "untuned_relax": "untuned relax",
+    "compiled": "tuned f32", "published": "published f32",
+}  # fmt: skip
+"""Columns, and the names of ``bench.latency``."""
+_FAILURES = (
+    errors.TunesmithError, client_errors.TunesmithError, subprocess.SubprocessError, OSError, ValueError, SystemExit
+)  # fmt: skip
+
+
+def main(options: argparse.Namespace) -> int:
+    home = Path(os.environ["TUNESMITH_HOME"])
+    environments.install(latency.OPENVINO, home, on_progress=note)
+    facts = {
+        "commit": rows.commit(), "cpu": hardware.device(options.threads).key,
+        **{name: getattr(options, name) for name in _SETTINGS},
+    }  # fmt: skip
+    kept = [row for row in rows.read(options.rows) if not (options.again and _has(row, facts))]
+    wanted = zoo.part(options.zoo)
+    for name in wanted:
+        if not any(row["model"] == name and _has(row, facts) for row in kept):
+            kept.append({**_row(zoo.MODELS[name], options, home), **facts})
+            note(json.dumps(kept[-1]))
+            rows.save(options.rows, kept)
+    show(report([row for row in kept if row["model"] in wanted], facts))
+    return 0
+
+
+def _has(row: Row, facts: Mapping[str, Any]) -> bool:
+    return all(row[name] == value for name, value in facts.items())
+
+
+def report(kept: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of the rows with these facts, summaries of its parts, and how many rows are left out."""
+    table = [row for row in kept if _has(row, facts)]
+    elsewhere = [row for row in kept if not _has(row, {name: facts[name] for name in ("commit", "cpu")})]
+    parts = {name: [row for row in table if name in ("all", row["part"])] for name in ("all", "seen", "unseen")}
+    return {
+        **facts,
+        "left_out": {
+            "other_commit_or_cpu": len(elsewhere), "other_settings": len(kept) - len(table) - len(elsewhere),
+        },
+        "summary": {name: summary(found) for name, found in parts.items()},
+        "rows": table,
+    }  # fmt: skip
+
+
+def summary(table: Sequence[Row]) -> dict[str, Any]:
+    """Return geometric means, over 1 where we are faster, and counts of models."""
+    counted = [row for row in table if row["vs_ort"] is not None]
+    better = [row["vs_better"] for row in counted]
+    gains = [row["untuned_ms"] / row["compiled_ms"] for row in counted if row["untuned_ms"] and row["compiled_ms"]]
+    return {
+        "models": len(counted),
+        "not_counted": len(table) - len(counted),
+        "without_compiled": sum(row["compiled_ms"] is None for row in counted),
+        "geomean_vs_ort": latency.geomean([row["vs_ort"] for row in counted]),
+        "geomean_vs_better": latency.geomean(better),
+        "geomean_published_vs_better": latency.geomean([row["published_vs_better"] for row in counted]),
+        "geomean_vs_untuned": latency.geomean(gains),
+        f"at_least_{ENOUGH}_of_better": sum(ratio >= ENOUGH for ratio in better),
+        "faster_than_both": sum(ratio > 1 for ratio in better),
+        "won": dict(Counter(row["runtime"] or "none" for row in counted)),
+    }
+
+
+def _row(model: zoo.ZooModel, options: argparse.Namespace, home: Path) -> Row:
+    """Tune and measure a model."""
+    note(f"{model.name}: {datetime.now(UTC):%H:%M}")
+    row: Row = {
+        "model": model.name, "family": model.family, "part": "unseen" if model.unseen else "seen",
+        "at": f"{datetime.now(UTC):%Y-%m-%d}", "reason": None, **columns({}),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="tunesmith-latency-") as scratch:
+        folder = Path(scratch)
+        try:
+            given = latency.Model(name=model.name, path=zoo.fetch(model, home), shapes=model.input_shapes)
+            row["reason"] = _tune(given, options, home, folder)
+            bundles = latency.bundles(folder, model.name) or {"f32": (None, {})}
+            pythons = latency.Pythons.of(home)
+            measured = latency.measure(given, bundles, pythons, folder / model.name, threads=options.threads)
+        except _FAILURES as error:
+            return {**row, "reason": _first_line(error)}
+    return {**row, **columns(measured)}
+
+
+def _tune(model: latency.Model, options: argparse.Namespace, home: Path, folder: Path) -> str | None:
+    """Return why there is no build; None if there is one."""
+    order = latency.Order(precision="f32", tuner=options.tuner, seconds=options.seconds, threads=options.threads)
+    try:
+        with latency.service(folder, home):
+            job = latency.tune(folder, model, order)
+    except _FAILURES as error:
+        return _first_line(error)
+    if job["failure"]:
+        return f"{job['failure']['code']}: {job['failure']['message']}"[:300]
+    return None if job["state"] == "succeeded" else f"the job is {job['state']}"
+
+
+def columns(measured: Mapping[str, Any]) -> Row:
+    """Return the columns of a row of ``bench.latency``; None for what was not measured."""
+    job = measured.get("jobs", {}).get("f32", {})
+    found: Row = {
+        "ort_ms": measured.get("ort_ms"), "openvino_ms": measured.get("openvino_ms"),
+        "untuned_relay_ms": measured.get("untuned", {}).get("relay"),
+        "untuned_relax_ms": measured.get("untuned", {}).get("relax"),
+        "untuned_ms": measured.get("untuned_ms"), "compiled_ms": measured.get("tuned_ms"),
+        "published_ms": measured.get("published_ms"), "runtime": job.get("report", {}).get("runtime"),
+        **{name: job.get("report", {}).get(name) for name in ("runtime_version", "runtime_model", "runtime_options")},
+        "budget_seconds": job.get("budget", {}).get("seconds"), "job_seconds": job.get("run_seconds"),
+        "trials": job.get("trials"),
+    }  # fmt: skip
+    times = [found[name] for name in ("ort_ms", "openvino_ms") if found[name]]
+    better = min(times, default=None)
+    for side in ("load_ms", "peak_mb", "intervals_ms"):
+        found[side] = {column: measured.get(side, {}).get(name) for column, name in _SIDES.items()}
+        if found["runtime"] == Runtime.TVM:
+            found[side]["published"] = found[side]["compiled"]
+    return found | {
+        "vs_ort": _ratio(found["ort_ms"], found["compiled_ms"]),
+        "vs_better": _ratio(better, found["compiled_ms"]),
+        "published_vs_better": _ratio(better, found["published_ms"]),
+        "published_vs_better_interval": _interval(found),
+        "summary": job.get("report", {}).get("summary"),
+        **{name: measured.get(name) for name in ("noisy", "reasons", "problems")},
+    }
+
+
+def _ratio(theirs: float | None, ours: float | None) -> float | None:
+    if theirs is None:
+        return None
+    return MISSING if ours is None else round(theirs / ours, 4)
+
+
+def _interval(found: Row) -> tuple[float, float] | None:
+    """Return the widest interval of the better runtime's time divided by the published bundle's."""
+    intervals = found["intervals_ms"]
+    ours = intervals["published"]
+    timed = {name: found[f"{name}_ms"] for name in ("ort", "openvino") if found[f"{name}_ms"]}
+    theirs = intervals[min(timed, key=lambda name: timed[name])] if timed else None
+    return (round(theirs[0] / ours[1], 4), round(theirs[1] / ours[0], 4)) if ours and theirs else None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"

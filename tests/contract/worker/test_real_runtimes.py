@@ -1,0 +1,93 @@
+"""Jobs over real engines that another runtime wins, and what runs their bundles."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from domain.artifacts import Artifact, Runtime, Variant
+from domain.jobs import JobState, Tuner, TunerOptions
+from storage import artifacts
+from tests.support import models
+from tests.support.tuner.engines import asking
+from tests.support.worker.fixtures import Bench
+from tuner.host import catalogue, environments
+from tuner.host.settings import TunerSettings
+from tuner.results import bundle
+from worker.engines import InstalledEngines
+
+pytestmark = pytest.mark.engine
+
+RUN = """
+import json, sys
+import numpy as np
+from tunesmith.runtime import InferenceSession
+x = np.random.default_rng(0).random((1, 61, 33, 33), np.float32)
+with InferenceSession(sys.argv[1]) as session:
+    y = session.run(None, {"x": x})[0]
+    print(json.dumps({"runtime": session.runtime, "reason": session.reason, "sum": float(y.sum())}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+    for spec in (catalogue.ENGINES | catalogue.OPTIONAL).values():
+        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
+
+
+def run(bench: Bench, *runtimes: Runtime) -> Artifact:
+    job_id = bench.job(
+        trials=1, content=models.odd_convolution(), tuner=Tuner.METASCHEDULE, threads=1,
+        tuner_options=TunerOptions(rewrite=False), runtimes=(Runtime.TVM, *runtimes),
+    )  # fmt: skip
+    engines = InstalledEngines(home=bench.home, settings=TunerSettings())
+    replace(bench.runtime(benchmark_seconds=10.0), engines=engines).run_job(job_id)
+    job = bench.get(job_id)
+    assert job.state is JobState.SUCCEEDED, job.failure
+    with bench.database.reading() as session:
+        found = artifacts.of_job(session, job_id)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("runtime", "engine", "variants"),
+    [
+        (Runtime.ONNXRUNTIME, "onnx", {Variant.REFERENCE, Variant.ONNXRUNTIME}),
+        (Runtime.OPENVINO, "openvino", {Variant.OPENVINO}),
+    ],
+)
+def test_a_faster_runtime_runs_the_bundle_where_it_can_be_imported(
+    bench: Bench, tmp_path: Path, runtime: Runtime, engine: str, variants: set[Variant]
+) -> None:
+    found = run(bench, runtime)
+    report = found.report
+    assert report.runtime is runtime
+    assert report.fastest in variants
+    assert report.fastest is Variant.REFERENCE or report.verifications[report.fastest].is_complete
+    assert report.timings[report.fastest].median < report.timings[report.published].median
+    winner = next(each for each in report.portfolio if each.verdict.startswith("runs the bundle"))
+    assert winner.name.startswith(str(runtime))
+    path = bench.blobs.path(found.digest)
+    manifest = bundle.open_bundle(path, tmp_path / "opened")
+    assert manifest.runtime is not None
+    assert (manifest.runtime.name, manifest.runtime.options) == (runtime, report.runtime_options)
+    assert manifest.files.keys() >= {"libmodel.so", manifest.runtime.model}
+    assert f"pip install {manifest.runtime.requirement}" in (tmp_path / "opened" / "README.md").read_text()
+    told = json.loads(asking.inside(engine, RUN, path))
+    assert told["runtime"] == f"{runtime} {report.runtime_version}"
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(path)], cwd=tmp_path, env=asking.with_numpy_alone(tmp_path / "packages"),
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    alone = json.loads(done.stdout)
+    assert alone["runtime"] == "library"
+    assert f"{runtime} cannot be imported" in alone["reason"]
+    assert told["sum"] == pytest.approx(alone["sum"], rel=1e-4)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import latency, zoo, zoo_latency
+
+FACTS = {"commit": "abc", "cpu": "a CPU", "threads": 1, "seconds": 300.0, "tuner": "auto"}
+MEASURED: dict[str, Any] = {
+    "ort_ms": 2.0, "openvino_ms": 1.5, "untuned_ms": 3.0, "untuned": {"relay": 3.0, "relax": 9.0},
+    "tuned_ms": 3.0, "published_ms": 1.6,
+    "load_ms": {"reference": 30.0, "tuned f32": 2.0}, "peak_mb": {"reference": 90.0},
+    "intervals_ms": {"openvino f32": (1.4, 1.6), "tuned f32": (2.9, 3.1), "published f32": (1.5, 1.75)},
+    "jobs": {
+        "f32": {
+            "budget": {"seconds": 300.0}, "run_seconds": 480.0, "trials": 900,
+            "report": {"runtime": "openvino", "runtime_version": "2026.4", "summary": "a sentence"},
+        }
+    },
+    "noisy": False, "reasons": (), "problems": [],
+}  # fmt: skip
+
+
+def _row(model: str = "minilm", *, part: str = "seen", measured: dict[str, Any] | None = None, **facts: Any) -> Any:
+    found = zoo_latency.columns(MEASURED if measured is None else measured)
+    return {"model": model, "part": part, **found, **FACTS, **facts}
+
+
+def test_a_row_compares_the_library_and_the_published_bundle_with_the_better_runtime() -> None:
+    row = zoo_latency.columns(MEASURED)
+    assert (row["vs_ort"], row["vs_better"]) == (pytest.approx(2 / 3, abs=1e-4), 0.5)
+    assert row["published_vs_better"] == pytest.approx(1.5 / 1.6, abs=1e-4)
+    assert row["published_vs_better_interval"] == (0.8, pytest.approx(1.6 / 1.5, abs=1e-4))
+    assert (row["untuned_relay_ms"], row["untuned_relax_ms"]) == (3.0, 9.0)
+    assert (row["runtime"], row["budget_seconds"], row["job_seconds"]) == ("openvino", 300.0, 480.0)
+    assert row["load_ms"]["ort"] == 30.0
+    assert row["load_ms"]["compiled"] == 2.0
+    assert row["peak_mb"]["untuned_relay"] is None
+
+
+def test_a_model_without_a_library_counts_half_and_one_without_a_reference_not_at_all() -> None:
+    failed = zoo_latency.columns({"ort_ms": 2.0, "openvino_ms": None})
+    assert (failed["vs_ort"], failed["vs_better"], failed["published_vs_better"]) == (0.5, 0.5, 0.5)
+    missing = zoo_latency.columns({})
+    assert missing["vs_ort"] is None
+    found = zoo_latency.summary(
+        [_row(measured={**MEASURED, "tuned_ms": 1.0}), {**_row(), **failed}, {**_row(), **missing}]
+    )
+    assert (found["models"], found["not_counted"], found["without_compiled"]) == (2, 1, 1)
+    assert found["geomean_vs_ort"] == pytest.approx((2.0 * 0.5) ** 0.5)
+    assert found["geomean_vs_better"] == pytest.approx((1.5 * 0.5) ** 0.5)
+    assert (found["at_least_0.95_of_better"], found["faster_than_both"]) == (1, 1)
+    assert found["won"] == {"openvino": 1, "none": 1}
+
+
+def test_a_table_never_mixes_commits_cpus_or_settings() -> None:
+    kept = [
+        _row("minilm"), _row("magika", part="unseen"), _row("minilm", commit="def"), _row("minilm", cpu="another"),
+        _row("minilm", threads=2),
+    ]  # fmt: skip
+    found = zoo_latency.report(kept, FACTS)
+    assert [row["model"] for row in found["rows"]] == ["minilm", "magika"]
+    assert found["left_out"] == {"other_commit_or_cpu": 2, "other_settings": 1}
+    assert {part: found["summary"][part]["models"] for part in found["summary"]} == {"all": 2, "seen": 1, "unseen": 1}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+    monkeypatch.setattr(zoo_latency.environments, "install", lambda *_, **__: Path("python"))
+    monkeypatch.setattr(zoo_latency.rows, "commit", lambda: "abc")
+    monkeypatch.setattr(zoo, "part", lambda _: ["magika", "minilm"])
+    return tmp_path
+
+
+def test_an_interrupted_run_continues_and_a_model_that_fails_costs_its_row(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned: list[str] = []
+
+    def fetch(model: zoo.ZooModel, home: Path) -> Path:
+        if model.name == "magika":
+            raise ValueError("not the file that was pinned")
+        return home / "model.onnx"
+
+    def tune(folder: Path, model: latency.Model, order: latency.Order) -> dict[str, Any]:
+        tuned.append(model.name)
+        if len(tuned) == 1:
+            raise KeyboardInterrupt
+        return {"state": "hung", "failure": None}
+
+    monkeypatch.setattr(zoo, "fetch", fetch)
+    monkeypatch.setattr(latency, "tune", tune)
+    monkeypatch.setattr(latency, "service", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(latency.Pythons, "of", lambda home: latency.Pythons(home=home, of_engine={}))
+    monkeypatch.setattr(latency, "measure", lambda *_, **__: {"ort_ms": 2.0})
+    arguments = ["--zoo", "seen", "--rows", str(home / "rows.json"), "--seconds", "60"]
+    with pytest.raises(KeyboardInterrupt):
+        latency.main(arguments)
+    assert [row["model"] for row in json.loads((home / "rows.json").read_text())] == ["magika"]
+    assert latency.main(arguments) == latency.main(arguments) == 0
+    assert tuned == ["minilm", "minilm"]
+    first, second = json.loads((home / "rows.json").read_text())
+    assert (first["reason"], first["vs_ort"]) == ("ValueError: not the file that was pinned", None)
+    assert (second["reason"], second["vs_ort"], second["seconds"]) == ("the job is hung", 0.5, 60.0)
+
+
+def test_rows_are_measured_again_on_request(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured: list[str] = []
+
+    def row(model: zoo.ZooModel, options: argparse.Namespace, home: Path) -> dict[str, Any]:
+        measured.append(model.name)
+        return {"model": model.name, "part": "seen", "reason": None, **zoo_latency.columns(MEASURED)}
+
+    monkeypatch.setattr(zoo_latency, "_row", row)
+    arguments = ["--zoo", "seen", "--budget", "default", "--rows", str(home / "rows.json")]
+    latency.main(arguments)
+    assert json.loads(capsys.readouterr().out)["summary"]["all"]["models"] == 2
+    latency.main([*arguments, "--again"])
+    assert measured == ["magika", "minilm"] * 2
+    assert len(json.loads((home / "rows.json").read_text())) == 2
+    assert json.loads((home / "rows.json").read_text())[0]["seconds"] is None

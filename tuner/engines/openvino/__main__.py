@@ -1,0 +1,25 @@
+"""Entry point of the openvino engine: ``python -m tuner.engines.openvino --event-fd N``.
+
+It runs bundles, and the models of candidates for one, as users of OpenVINO do.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import openvino
+
+from tuner.engines.protocol import serving
+from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import running
+
+HANDLERS = running.handlers()
+
+
+def _hello() -> Json:
+    toolchain = {"engine": "openvino", "openvino": openvino.__version__.partition("-")[0]}
+    return {"engine": "openvino", "toolchain": toolchain, "methods": sorted(HANDLERS)}
+
+
+if __name__ == "__main__":
+    sys.exit(serving.serve(HANDLERS, _hello))

@@ -78,10 +78,10 @@ def engine_asked(engine: str, pid: int | None, method: str) -> Iterator[None]:
 
 @contextmanager
 def _counted(engine: str) -> Iterator[None]:
-    """Errors that end the engine. Error responses are not counted."""
+    """Errors that end the engine. Error responses and missing environments, such as optional ones, are not counted."""
     try:
         yield
-    except errors.EngineRequestFailed:
+    except (errors.EngineRequestFailed, errors.EngineNotInstalled):
         raise
     except errors.EngineError as error:
         metrics.engine_failed(engine, error.code)

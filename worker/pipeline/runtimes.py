@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
@@ -158,10 +159,7 @@ class _Comparison:
     """The candidates of one runtime."""
 
     def __init__(self, context: JobContext, kind: _Kind, reference: Candidate, found: Candidates) -> None:
-        """Raises EngineNotInstalled."""
         self._context, self._kind, self._reference, self._found = context, kind, reference, found
-        toolchain = self._engine().hello["toolchain"]
-        self._version = str(toolchain.get(str(kind.runtime), ""))
         self._right: dict[str, tuple[Candidate, Verification | None]] = {}
         self._ratios: dict[str, float] = {}
         """Times in multiples of that of the fastest model."""
@@ -170,10 +168,10 @@ class _Comparison:
         """Raises EngineError and the caller's errors."""
         if not self._allowed():
             return
-        self._compare(list(self._of_models()))
+        self._compare(self._of_models())
         best = self._best()
         if best is not None:
-            self._compare(list(self._with_changes(best)), best)
+            self._compare(self._with_changes(best), best)
         chosen = self._best()
         if chosen is not None and not chosen.is_reference:
             self._found.competing[self._kind.variant] = chosen
@@ -192,8 +190,10 @@ class _Comparison:
         # Preparation leaves some models as they are.
         if context.model.digest != bundle.file_digest(context.prepared):
             original = model(context, bundle.ORIGINAL)
-            with context.blobs.local(context.model.digest) as uploaded:
-                shutil.copyfile(uploaded, original)
+            if not original.exists():
+                with context.blobs.local(context.model.digest) as uploaded:
+                    partial = Path(shutil.copyfile(uploaded, original.with_suffix(".partial")))
+                partial.replace(original)
             yield self._candidate(bundle.ORIGINAL, ("original model",))
         if context.rewritten.exists():
             yield self._candidate(bundle.REWRITTEN, ("rewritten model",))
@@ -207,15 +207,16 @@ class _Comparison:
         self, file: str, words: tuple[str, ...] = (), options: Mapping[str, str] = MappingProxyType({})
     ) -> Candidate:
         made = Candidate(
-            words=words, variant=self._kind.variant, runtime=self._kind.runtime, version=self._version, model=file,
+            words=words, variant=self._kind.variant, runtime=self._kind.runtime, version=self._version(), model=file,
             options={**self._kind.options, **options},
         )  # fmt: skip
         return self._reference if made.is_reference else made
 
-    def _compare(self, candidates: Sequence[Candidate], best: Candidate | None = None) -> None:
+    def _compare(self, candidates: Iterable[Candidate], best: Candidate | None = None) -> None:
         """Verify candidates and time the right ones beside the ``best`` so far, as far as the time allows."""
         most = int(self._allowed() / (_RUNS * self._run_seconds))
-        timed = [candidate for candidate in candidates[: most if best else max(most, 1)] if self._admit(candidate)]
+        considered = islice(candidates, most if best else max(most, 1))
+        timed = [candidate for candidate in considered if self._admit(candidate)]
         if best is not None:
             timed.append(best)
         if len(timed) < 2:
@@ -235,10 +236,10 @@ class _Comparison:
         if candidate.is_reference:
             self._right[candidate.name] = candidate, None
             return True
-        folder = _write(self._context, candidate)
+        folder, engine = _write(self._context, candidate), self._engine()
         try:
             found = verifying.compare(
-                self._context, self._engine(), candidate.variant, folder, self._context.seeded_inputs,
+                self._context, engine, candidate.variant, folder, self._context.seeded_inputs,
                 self._context.expected_outputs, kinds=self._context.results.baseline.kinds, precision=Precision.F32,
                 place=_place(self._context, candidate),
             )  # fmt: skip
@@ -280,7 +281,13 @@ class _Comparison:
     def _leave_out(self, candidate: Candidate, verdict: str, *, right: bool) -> None:
         self._found.others.append(contender(candidate, verdict, verified=right))
 
+    def _version(self) -> str:
+        if self._kind.runtime is self._reference.runtime:
+            return self._reference.version
+        return str(self._engine().hello["toolchain"].get(str(self._kind.runtime), ""))
+
     def _engine(self) -> Engine:
+        """Raises EngineNotInstalled."""
         return self._context.engines.get(catalogue.RUNNING[self._kind.runtime], role=_FOLDER)
 
     def _timed(self, candidate: Candidate, inputs: Path) -> Timed[str]:

@@ -108,6 +108,27 @@ def scalar_bounds() -> bytes:
     return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 16)}, tensors=[third])
 
 
+def stacked_shifts() -> bytes:
+    """A sum of ``x`` [1, 4, 12, 1] beside itself moved up and down, as harmonics are stacked: ``y`` [1, 3, 4, 9]."""
+    nodes = [
+        _node("Add", ["x", "third"], ["sum"]),
+        _node("Slice", ["sum", "none", "nine", "axis"], ["start"]),
+        _node("Pad", ["start", "before"], ["down"]),
+        _node("Slice", ["sum", "three", "twelve", "axis"], ["end"]),
+        _node("Pad", ["end", "behind"], ["up"]),
+        _node("Concat", ["down", "sum", "up"], ["joined"], axis=3),
+        _node("Slice", ["joined", "none", "nine", "axis"], ["cut"]),
+        _node("Transpose", ["cut"], ["y"], perm=[0, 3, 1, 2]),
+    ]
+    numbers = {"none": [0], "three": [3], "nine": [9], "twelve": [12], "axis": [2]}
+    numbers |= {"before": [0, 0, 3, 0, 0, 0, 0, 0], "behind": [0, 0, 0, 0, 0, 0, 3, 0]}
+    tensors = [_tensor("third", (), _FLOAT, struct.pack("<f", 1 / 3))]
+    tensors += [
+        _tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
+    ]
+    return model(nodes, inputs={"x": (1, 4, 12, 1)}, outputs={"y": (1, 3, 4, 9)}, tensors=tensors)
+
+
 def plugin_operators(*, functions: bool = False) -> bytes:
     """The operators of the example plugin: ``x`` [6, 32] and ``w`` [32] to ``up`` [6] and ``down`` [6].
 

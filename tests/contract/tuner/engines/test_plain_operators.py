@@ -15,7 +15,13 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 
-MODELS = (models.lstm, models.quantized_convolution, models.dynamically_quantized, models.scalar_bounds)
+MODELS = (
+    models.lstm,
+    models.quantized_convolution,
+    models.dynamically_quantized,
+    models.scalar_bounds,
+    models.stacked_shifts,
+)
 
 
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)

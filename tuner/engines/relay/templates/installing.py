@@ -9,6 +9,7 @@ from tuner.engines.relay.templates import (
     byte_products,
     dispatching,
     grouped,
+    joining,
     winograd,
 )
 
@@ -24,5 +25,6 @@ _TEMPLATES: tuple[dispatching.Template, ...] = (
 def install() -> None:
     """Install all templates; idempotent. Processes that build candidates or compare schedules need them too."""
     byte_products.install()
+    joining.install()
     for template in _TEMPLATES:
         dispatching.add(template)

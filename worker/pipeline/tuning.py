@@ -270,7 +270,10 @@ class _TunerSelection:
             self._enter(found[0])
         if self._failure is not None and all(candidate.estimate is None for candidate in found):
             raise self._failure
-        best = min(found, key=lambda candidate: math.inf if candidate.estimate is None else candidate.estimate)
+        for candidate in found:
+            # Strategies that share tasks share their records, whoever measured them last.
+            candidate.reckon()
+        best = min(found, key=_expected)
         own = self._take_up(best)
         search = self._resume(best, seconds=self._until(best, own, share=1.0), waits_for_others=True)
         failed = best.verdict.startswith("failed")
@@ -286,6 +289,11 @@ class _TunerSelection:
             broken=failed,
             candidates=[each for each in self._candidates.values() if each.extracted or each.verdict],
         )
+
+
+def _expected(candidate: _Candidate) -> tuple[float, int]:
+    """Sort key: among equal ones, the one that was searched further comes first."""
+    return math.inf if candidate.estimate is None else candidate.estimate, -candidate.trials
 
 
 def _spaces(extracted: Sequence[ExtractedTask]) -> set[tuple[str, int]]:

@@ -285,5 +285,6 @@ def test_wider_spaces_are_searched_where_held_ones_are_exhausted(bench: Bench) -
     assert (held.verdict, held.free_layout, free.free_layout) == ("its search space is exhausted", False, True)
     assert {params["options"]["keep_layout"] for params in bench.script.asked("tune")} == {True, False}
     assert len(set(bench.script.measured)) == len(bench.script.measured) == 100
+    assert held.estimate == free.estimate
     # Both have the same records, of which one build is made.
     assert [each.name for each in bench.report(job_id).portfolio if each.tuner] == ["autotvm"]

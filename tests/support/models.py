@@ -8,12 +8,14 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 Dimensions = Sequence[int | str | None]
 """A size, a symbol, or None for an unnamed dynamic dimension."""
 
-_FLOAT, _UINT8, _INT8, _INT64 = 1, 2, 3, 7
+_FLOAT, _UINT8, _INT8, _INT64, _BOOL = 1, 2, 3, 7, 9
 _FLOAT_ATTRIBUTE, _INT_ATTRIBUTE, _STRING_ATTRIBUTE, _INTS_ATTRIBUTE = 1, 2, 3, 7
+_ALL_FLOAT: Mapping[str, int] = MappingProxyType({})
 
 
 def small_network(*, seed: int = 0) -> bytes:
@@ -277,6 +279,29 @@ def ranked() -> bytes:
     return model(nodes, inputs={"x": (4, 40)}, outputs=outputs, tensors=counts)
 
 
+def masked() -> bytes:
+    """Truth values as an input, a constant, an output and in between.
+
+    ``flags`` (bool) and ``x`` [4, 40] become ``kept`` (bool), where ``flags``, every other column and the softmax of
+    ``x`` beyond 1/40 agree, and ``y``, that softmax where ``kept``, else 0.
+    """
+    tensors = [
+        _tensor("share", (1,), _FLOAT, struct.pack("<f", 1 / 40)),
+        _tensor("zero", (1,), _FLOAT, struct.pack("<f", 0)),
+        _tensor("columns", (40,), _BOOL, bytes([1, 0]) * 20),
+    ]
+    nodes = [
+        _node("Softmax", ["x"], ["shares"], axis=1),
+        _node("Greater", ["shares", "share"], ["high"]),
+        _node("And", ["flags", "columns"], ["wanted"]),
+        _node("And", ["wanted", "high"], ["kept"]),
+        _node("Where", ["kept", "shares", "zero"], ["y"]),
+    ]
+    shapes = {"flags": (4, 40), "x": (4, 40)}
+    kinds = {"flags": _BOOL, "kept": _BOOL}
+    return model(nodes, inputs=shapes, outputs={"kept": (4, 40), "y": (4, 40)}, tensors=tensors, kinds=kinds)
+
+
 def nonzero_places() -> bytes:
     """The places of what is not 0 in ``x`` [8]: ``places`` [1, n], as many as there are."""
     nodes = [_node("NonZero", ["x"], ["found"]), _node("Cast", ["found"], ["places"], to=_FLOAT)]
@@ -375,15 +400,16 @@ def model(
     outputs: Mapping[str, Dimensions],
     tensors: Sequence[bytes] = (),
     opset: int = 13,
+    kinds: Mapping[str, int] = _ALL_FLOAT,
 ) -> bytes:
-    """A whole ``ModelProto`` of float32 inputs and outputs."""
+    """A whole ``ModelProto``; inputs and outputs are float32, unless ``kinds`` has their name."""
     graph = b"".join(
         [
             *(_bytes(1, node) for node in nodes),
             _bytes(2, b"graph"),
             *(_bytes(5, tensor) for tensor in tensors),
-            *(_bytes(11, _value(name, shape)) for name, shape in inputs.items()),
-            *(_bytes(12, _value(name, shape)) for name, shape in outputs.items()),
+            *(_bytes(11, _value(name, shape, kinds.get(name, _FLOAT))) for name, shape in inputs.items()),
+            *(_bytes(12, _value(name, shape, kinds.get(name, _FLOAT))) for name, shape in outputs.items()),
         ]
     )
     return _number(1, 8) + _bytes(7, graph) + _bytes(8, _number(2, opset))
@@ -419,9 +445,9 @@ def _tensor(name: str, shape: Sequence[int], kind: int, content: bytes) -> bytes
     return dimensions + _number(2, kind) + _bytes(8, name.encode()) + _bytes(9, content)
 
 
-def _value(name: str, shape: Dimensions) -> bytes:
+def _value(name: str, shape: Dimensions, kind: int) -> bytes:
     dimensions = b"".join(_bytes(1, _dimension(size)) for size in shape)
-    tensor = _number(1, _FLOAT) + _bytes(2, dimensions)
+    tensor = _number(1, kind) + _bytes(2, dimensions)
     return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
 
 

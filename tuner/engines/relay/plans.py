@@ -12,6 +12,8 @@ _RESHAPE = "__nop"
 """Function name of nodes whose output has their input's data."""
 _PREFIX = "tvmgen_default_"
 _PARAMETER, _OPERATION = "null", "tvm_op"
+_GRAPH_BOOL = "uint1"
+"""How graphs write the dtype bool: by its bits, though an element takes a byte."""
 
 
 def read(graph: Json, params: Mapping[str, Any], outputs: tuple[str, ...]) -> Plan:
@@ -85,4 +87,7 @@ class _Reader:
         shape = tuple(int(size) for size in self._shapes[row])
         if min(shape, default=0) < 0:
             raise NotStandalone("tensors without a fixed shape")
-        self._tensors[row] = Tensor(dtype=self._dtypes[row], shape=shape, kind=kind, index=index)
+        dtype = self._dtypes[row]
+        self._tensors[row] = Tensor(
+            dtype="bool" if dtype == _GRAPH_BOOL else dtype, shape=shape, kind=kind, index=index
+        )

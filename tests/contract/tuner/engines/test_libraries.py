@@ -289,6 +289,18 @@ def test_a_library_sorts_as_tvm_does(twin: Twin, reference: EngineSession, tmp_p
     assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
 
 
+def test_a_library_takes_and_gives_truth_values(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, specs = asking.prepare(reference, models.masked(), tmp_path)
+    assert {spec["name"]: spec["dtype"] for spec in specs} == {"flags": "bool", "x": "float32"}
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    out = tmp_path / "out"
+    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(out)}
+    assert "libmodel.so" in twin.session.request("compile", params, timeout=200)["files"]
+    assert_equal_to_tvm(twin.name, out, inputs, tmp_path)
+    assert run_alone(out / "libmodel.so", inputs, tmp_path / "alone.npz")["inputs"][0][2:] == ["tensor(bool)", "bool"]
+    assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
+
+
 ALLOCATED = """
 import ctypes, sys
 import numpy as np

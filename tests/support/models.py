@@ -308,6 +308,25 @@ def nonzero_places() -> bytes:
     return model(nodes, inputs={"x": (8,)}, outputs={"places": (1, "n")})
 
 
+def suppressed() -> bytes:
+    """Boxes that remain of ``boxes`` [1, 20, 4] by ``scores`` [1, 1, 20]: ``kept`` [n, 4], as many as there are."""
+    tensors = [
+        _tensor("most", (1,), _INT64, struct.pack("<q", 8)),
+        _tensor("overlap", (1,), _FLOAT, struct.pack("<f", 0.4)),
+        _tensor("least", (1,), _FLOAT, struct.pack("<f", 0.2)),
+        _tensor("two", (), _INT64, struct.pack("<q", 2)),
+        _tensor("rows", (2,), _INT64, struct.pack("<2q", 20, 4)),
+    ]
+    nodes = [
+        _node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["chosen"], center_point_box=1),
+        _node("Gather", ["chosen", "two"], ["places"], axis=1),
+        _node("Reshape", ["boxes", "rows"], ["flat"]),
+        _node("Gather", ["flat", "places"], ["kept"], axis=0),
+    ]
+    inputs = {"boxes": (1, 20, 4), "scores": (1, 1, 20)}
+    return model(nodes, inputs=inputs, outputs={"kept": ("n", 4)}, tensors=tensors)
+
+
 def counted_by_values() -> bytes:
     """The largest of ``x`` [8], as many as are not 0 but at most five: ``y`` [n]. Relax cannot import it."""
     constants = {"one": 1, "five": 5}

@@ -74,6 +74,8 @@ def _fails(cause: Exception) -> Exception:
         (MemoryError(), True),
         (RuntimeError("[E:onnxruntime] Failed to allocate memory for requested buffer of size 4294967296"), True),
         (RuntimeError("TVMError: std::bad_alloc"), True),
+        (OSError("[Errno 12] Cannot allocate memory"), True),
+        (RuntimeError("InternalError: Cannot allocate memory symbolic tensor shape [T.Any(), 3]"), False),
         (RuntimeError("invalid shape"), False),
     ],
 )

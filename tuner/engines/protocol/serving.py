@@ -12,6 +12,7 @@ import argparse
 import ctypes
 import errno
 import os
+import re
 import select
 import signal
 import sys
@@ -29,8 +30,9 @@ OUT_OF_MEMORY = "out_of_memory"
 _PR_SET_PDEATHSIG = 1
 _LEAVE_SECONDS = 1.5
 _LOOK_SECONDS = 0.5
-_OUT_OF_MEMORY = ("bad_alloc", "Failed to allocate memory", "Cannot allocate memory")
-"""Texts of C++, ONNX Runtime and the system."""
+_OUT_OF_MEMORY = re.compile("bad_alloc|Failed to allocate memory|Cannot allocate memory(?! symbolic)")
+"""Texts of C++, ONNX Runtime and the system. TVM 0.19 says "Cannot allocate memory symbolic tensor shape" of tensors
+whose sizes it does not know."""
 
 
 class EngineFailure(Exception):
@@ -120,7 +122,7 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
 
 def is_memory(error: BaseException) -> bool:
     """Return whether missing memory is the cause of an exception, directly or through a chain of causes."""
-    if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
+    if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
         return True
     return error.__cause__ is not None and error.__cause__ is not error and is_memory(error.__cause__)
 

@@ -125,7 +125,8 @@ def _write_library(
         symbols = {symbol for path in kernels for symbol in elf.symbols(Path(path))}
         return workspaces.add_to(plans.read(blob, symbols, imported.inputs, imported.outputs))
 
-    return libraries.write(plan, replace(objects, paths=kernels), facts, folder, programs, form)
+    kept = replace(objects, paths=kernels)
+    return libraries.write(plan, kept, facts, folder, programs, form, imported.operators)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from tuner.engines.relax.executables import (
     Instruction,
     Operation,
 )
-from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor
+from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, UnknownSizes
 
 _MAIN = "main"
 PREFIX = "__tvm_ffi_"
@@ -138,13 +138,13 @@ class _Reader:
         return self._add(source.dtype, _fixed(shape), source.kind, source.index)
 
     def _heap(self, *_: Any) -> None:
-        raise NotStandalone("symbolic shapes")
+        raise UnknownSizes
 
     def _match(self, _given: Any, _heap: Any, _rank: Any, *rules: Any) -> None:
         # The last argument is the text of the error.
         codes = [code.value for code in rules[:-1:2] if isinstance(code, _Immediate)]
         if not set(codes) <= {_EQUAL, _ANY}:
-            raise NotStandalone("symbolic shapes")
+            raise UnknownSizes
 
     def _add(self, dtype: str, shape: tuple[int, ...], kind: Kind, index: int) -> int:
         self._tensors.append(Tensor(dtype=dtype, shape=shape, kind=kind, index=index))
@@ -163,5 +163,5 @@ class _Immediate:
 
 def _fixed(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, tuple) or min(shape, default=0) < 0:
-        raise NotStandalone("symbolic shapes")
+        raise UnknownSizes
     return shape

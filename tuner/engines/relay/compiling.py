@@ -71,7 +71,7 @@ def compile_model(
 
     with compiling.exported(compiled.get_lib()) as objects:
         written = compiling.write_libraries(objects, folder, form, programs)
-        library = libraries.write(plan, objects, facts, folder, programs, form)
+        library = libraries.write(plan, objects, facts, folder, programs, form, imported.operators)
     return [*written, GRAPH, PARAMS, *library]
 
 
@@ -80,7 +80,8 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, form
     runtime = relay.backend.Runtime("cpp", {"system-lib": True} if form == "system-lib" else None)
 
     progress.begin("fold")
-    with faults.reported("compile_failed", "TVM cannot compile the model"):
+    hint = faults.sizes_hint(imported.operators)
+    with faults.reported("compile_failed", "TVM cannot compile the model", hint=hint):
         network = simplifying.simplified(imported, target)
 
         def make() -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor
+from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, UnknownSizes
 
 _RESHAPE = "__nop"
 """Function name of nodes whose output has their input's data."""
@@ -86,7 +86,7 @@ class _Reader:
     def _set(self, row: int, kind: Kind, index: int) -> None:
         shape = tuple(int(size) for size in self._shapes[row])
         if min(shape, default=0) < 0:
-            raise NotStandalone("tensors without a fixed shape")
+            raise UnknownSizes
         dtype = self._dtypes[row]
         self._tensors[row] = Tensor(
             dtype="bool" if dtype == _GRAPH_BOOL else dtype, shape=shape, kind=kind, index=index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from tuner.engines.protocol.messages import Json
@@ -17,6 +17,8 @@ _NAMED = re.compile(
 """Matches a line that begins with an exception name, as at the end of a Python or TVM trace."""
 _FRAME = re.compile(r"^\s*(?:\d+: |File \"|\[bt\]|Traceback |Stack trace)")
 _LONGEST = 1000
+_SIZED_BY_VALUES = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+"""Operators of ONNX."""
 
 
 def text_of(error: BaseException | str, *, longest: int = _LONGEST) -> str:
@@ -59,6 +61,22 @@ def failure(
     frames = trace(error)
     traced = {"trace": frames} if frames else {}
     return EngineFailure(code, f"{what}: {text_of(error)}", hint=hint, details={**(details or {}), **traced})
+
+
+def sized_by_values(operators: Mapping[str, int]) -> str:
+    """Return those of the operators whose outputs have sizes that depend on values: ``NonZero (2×)``; may be empty."""
+    return ", ".join(f"{name} ({operators[name]}×)" for name in _SIZED_BY_VALUES if name in operators)
+
+
+def sizes_hint(operators: Mapping[str, int]) -> str | None:
+    """Return what to do if a model with these operators cannot be imported or built; None if nothing can be said.
+
+    Sizes that depend on values are the usual reason: TVM computes other sizes while it imports.
+    """
+    found = sized_by_values(operators)
+    if not found:
+        return None
+    return f"The sizes of its tensors depend on values: {found}. Export it without the part that selects."
 
 
 def with_trace(error: BaseException | str, *, longest: int = _LONGEST) -> str:

@@ -186,7 +186,7 @@ def _blaming(current: _Node | None, known: Mapping[str | None, _Node], operators
         raise
     except Exception as error:
         node = known.get(getattr(error, "node", None), current)
-        advice = hint(operators) or (_to_replace(node.operator) if node else None)
+        advice = faults.sizes_hint(operators) or (_to_replace(node.operator) if node else None)
         details = {"operator": node.operator, "node": node.name} if node else {}
         what = f"TVM cannot import {node or 'the model'}"
         raise faults.failure("import_failed", what, error, hint=advice, details=details) from error
@@ -197,17 +197,3 @@ def _to_replace(operator: str) -> str:
         f"Try the other engine, export the model with other operators instead of {operator}, or convert it in a "
         "plugin: docs/how-to/custom-operators.md."
     )
-
-
-_SIZED_BY_VALUES = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
-
-
-def hint(operators: Mapping[str, int]) -> str | None:
-    """Return what to do if a model with these operators cannot be imported; None if nothing can be said.
-
-    Sizes that depend on values are the usual reason: TVM computes other sizes while it imports.
-    """
-    found = [f"{name} ({operators[name]}×)" for name in _SIZED_BY_VALUES if name in operators]
-    if not found:
-        return None
-    return f"The sizes of its tensors depend on values: {', '.join(found)}. Export it without the part that selects."

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import compiling
+from tuner.engines.runtime import compiling, faults
 from tuner.engines.runtime.compiling import Objects, Tools
-from tuner.engines.runtime.library import kernels, linking, operators
-from tuner.engines.runtime.library.plan import NotStandalone, Plan
+from tuner.engines.runtime.library import kernels, linking
+from tuner.engines.runtime.library import operators as ort
+from tuner.engines.runtime.library.plan import NotStandalone, Plan, UnknownSizes
 from tuner.engines.runtime.library.source import Facts
 
 NEEDS_TVM = "needs-tvm.txt"
@@ -18,20 +19,30 @@ _LIBRARIES = (linking.LIBRARY, linking.HEADER, linking.WEIGHTS, linking.ARCHIVE,
 
 
 def write(
-    plan: Callable[[], Plan], objects: Objects, facts: Facts, folder: Path, programs: Tools, form: str
+    plan: Callable[[], Plan],
+    objects: Objects,
+    facts: Facts,
+    folder: Path,
+    programs: Tools,
+    form: str,
+    operators: Mapping[str, int],
 ) -> list[str]:
     """Link the library of the model that ``plan`` reads, or write ``NEEDS_TVM``; return the names of the files.
 
-    Raises EngineFailure ``compile_failed`` for a format that is made from the library, if there is none.
+    ``operators`` are the model's, by count. Raises EngineFailure ``compile_failed`` for a format that is made from the
+    library, if there is none.
     """
-    for name in (*_LIBRARIES, operators.MODEL, operators.OPERATOR, kernels.FILE, NEEDS_TVM):
+    for name in (*_LIBRARIES, ort.MODEL, ort.OPERATOR, kernels.FILE, NEEDS_TVM):
         (folder / name).unlink(missing_ok=True)
     try:
         return _write(plan(), objects, facts, folder, programs, form)
-    except NotStandalone as need:
+    except NotStandalone as error:
+        need = str(error)
+        if isinstance(error, UnknownSizes) and (selecting := faults.sized_by_values(operators)):
+            need += f": {selecting}"
         if form in compiling.WITHOUT_TVM:
             message = f"a bundle of the format {form} cannot be made: the model needs TVM for {need}"
-            raise EngineFailure("compile_failed", message, hint="Use the bundle format shared.") from need
+            raise EngineFailure("compile_failed", message, hint="Use the bundle format shared.") from error
         (folder / NEEDS_TVM).write_text(f"{need}\n")
         return [NEEDS_TVM]
 
@@ -45,4 +56,4 @@ def _write(plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: T
     paths = [Path(path) for path in objects.paths]
     written = linking.link(plan, paths, facts, folder, programs.c_compiler, binutils)
     kernels.write(plan, folder)
-    return written + (operators.write(plan, facts, folder, programs.c_compiler) if form == compiling.ONNX else [])
+    return written + (ort.write(plan, facts, folder, programs.c_compiler) if form == compiling.ONNX else [])

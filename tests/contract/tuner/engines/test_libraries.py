@@ -8,7 +8,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -331,13 +331,29 @@ def test_kernels_get_their_workspaces_from_the_arena(twin: Twin, reference: Engi
     assert int(asking.inside("onnx", ALLOCATED, tmp_path / "out" / "libmodel.so")) < 50_000
 
 
-def test_what_needs_tvm_is_named(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    prepared, _ = asking.prepare(reference, models.nonzero_places(), tmp_path)
-    params = {**relax_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
-    answer = relax_twin.session.request("compile", params, timeout=200)
+@pytest.mark.parametrize(
+    ("model", "operator"),
+    [(models.nonzero_places, "NonZero (1×)"), (models.suppressed, "NonMaxSuppression (1×)")],
+    ids=["NonZero", "NonMaxSuppression"],
+)
+def test_a_count_that_depends_on_values_is_named(
+    twin: Twin, reference: EngineSession, tmp_path: Path, model: Callable[[], bytes], operator: str
+) -> None:
+    """Relax's virtual machine runs such models, TVM's graph executor and libraries do not."""
+    prepared, specs = asking.prepare(reference, model(), tmp_path)
+    out = tmp_path / "out"
+    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(out)}
+    if twin.name == "relay":
+        refused = asking.refusal(twin.session, "compile", params)
+        assert refused.engine_code == "compile_failed"
+        assert f"depend on values: {operator}." in str(refused.hint)
+        return
+    answer = twin.session.request("compile", params, timeout=200)
     assert "libmodel.so" not in answer["files"]
     assert "needs-tvm.txt" in answer["files"]
-    assert (tmp_path / "out" / "needs-tvm.txt").read_text() == "symbolic shapes\n"
+    assert (out / "needs-tvm.txt").read_text() == f"tensors whose sizes only a run decides: {operator}\n"
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
 
 
 def test_the_driver_is_part_of_the_checkout() -> None:

@@ -97,7 +97,7 @@ def test_what_needs_tvm_becomes_no_operator(relax_twin: Twin, reference: EngineS
     params = {**relax_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
     refused = asking.refusal(relax_twin.session, "compile", {**params, "format": "onnx"})
     assert refused.engine_code == "compile_failed"
-    assert refused.message.endswith("the model needs TVM for symbolic shapes")
+    assert refused.message.endswith("the model needs TVM for tensors whose sizes only a run decides: NonZero (1×)")
 
 
 def test_the_operator_compiles_without_warnings(tmp_path: Path) -> None:

@@ -12,6 +12,13 @@ class NotStandalone(Exception):
     """The model cannot become a library of its own; the text says what it needs TVM for."""
 
 
+class UnknownSizes(NotStandalone):
+    """Sizes of tensors are not known before a run, and the C interface has fixed ones."""
+
+    def __init__(self) -> None:
+        super().__init__("tensors whose sizes only a run decides")
+
+
 class Kind(StrEnum):
     """What holds a tensor's data."""
 

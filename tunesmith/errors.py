@@ -57,6 +57,8 @@ OWN_CODES = {
     ),
     "invalid_labels": (5, "a file of class names that cannot be read, or does not match the output"),
     "memory_limit": (5, "a bundle exceeds `run --memory-mb`"),
+    "run_time_limit": (5, "a bundle exceeds `run --max-seconds`"),
+    "bundle_crashed": (1, "`run`: a bundle ended the process that ran it; in a checkout `engine_crashed`"),
     "unknown_output": (5, "`run --dump-outputs` names an output that the bundle does not have"),
     "invalid_operator": (5, "an operator specification that cannot be parsed"),
     "unreadable_file": (5, "a file that cannot be read"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +19,16 @@ if TYPE_CHECKING:
     from domain.models import TensorSpec
     from domain.ports import Engine
     from tuner.host.catalogue import EngineSpec
-    from tuner.host.session import Limits
+    from tuner.host.session import EngineSession, Limits
     from tuner.results.manifest import Manifest
 
 _SAME_MACHINE = {"x86_64": ("x86_64", "amd64"), "aarch64": ("aarch64", "arm64")}
 """Machine names of Linux, and their spellings in target triples."""
 _MOST_BYTES = 64 * 1024**2
-_BASE_BYTES, _COPIES = 4 * 1024**3, 8
+BASE_BYTES, COPIES = 4 * 1024**3, 8
 """Memory of a run: for TVM itself, and copies of inputs, outputs and files, as intermediate results may be larger."""
+MAX_SECONDS = 600.0
+"""Duration of a run with all its samples."""
 _MORE_FILE_BYTES = 64 * 1024**2
 _AGREEING = 1.1
 """Times within this factor agree; medians on an idle machine are closer than that."""
@@ -113,15 +118,17 @@ def run_bundle(
     fill: str,
     named: Sequence[str] = (),
     memory_mb: int | None = None,
+    max_seconds: float = MAX_SECONDS,
     runtime: str | None = None,
 ) -> RunResult:
     """Run a bundle once, then time ``repeat`` samples by the method of the published time.
 
     Without ``number``, a sample has as many runs as in the benchmark. ``named`` are outputs that must exist; all
     outputs are written to ``outputs``. ``memory_mb`` limits the memory of the process, in MiB; without it, the limit
-    follows from the sizes in the manifest. ``runtime``, ``library`` or the one that the manifest recommends, insists
-    on it; otherwise the recommended one is used if it is installed. Outside a checkout, ``alone.run_bundle`` runs it.
-    Raises InvalidInput for unsuitable files and names and if the memory is not enough, and ConfigurationError.
+    follows from the sizes in the manifest. ``max_seconds`` limits the time. ``runtime``, ``library`` or the one that
+    the manifest recommends, insists on it; otherwise the recommended one is used if it is installed. Outside a
+    checkout, ``alone.run_bundle`` runs it. Raises InvalidInput for unsuitable files and names and if memory or time
+    are not enough, and ConfigurationError.
     """
     import tempfile
 
@@ -129,13 +136,8 @@ def run_bundle(
     if not is_checkout():
         from tunesmith.cli import alone
 
-        if memory_mb:
-            raise errors.ConfigurationError(
-                "only the client is installed, which cannot limit the memory of a bundle",
-                hint="Omit --memory-mb, or run the command from a checkout.",
-            )
         return alone.run_bundle(
-            bundle, inputs=inputs, outputs=outputs, threads=threads,
+            bundle, inputs=inputs, outputs=outputs, seconds=max_seconds, memory_mb=memory_mb, threads=threads,
             repeat=repeat, number=number, fill=fill, named=named, runtime=runtime,
         )  # fmt: skip
     with translated(), tempfile.TemporaryDirectory(prefix="tunesmith-run-") as scratch:
@@ -162,7 +164,10 @@ def run_bundle(
         (folder / "written").mkdir()
         written = folder / "written" / "outputs.npz" if outputs else None
         log, limits = folder / "engine.log", limits_of(folder, manifest, memory_mb)
-        with EngineSession.start(spec, python, log_path=log, home=connection.home(), limits=limits) as session:
+        with (
+            EngineSession.start(spec, python, log_path=log, home=connection.home(), limits=limits) as session,
+            _ended_after(max_seconds, session),
+        ):
             try:
                 asked = {**params, "outputs": str(written) if written else None}
                 answer = session.request("run", asked, timeout=None)
@@ -174,7 +179,7 @@ def run_bundle(
                     raise failures.explain(error) from error
                 raise
         if written and outputs:
-            _keep(written, outputs)
+            keep(written, outputs)
         return RunResult(
             outputs=answer["outputs"],
             samples=samples,
@@ -225,7 +230,7 @@ def limits_of(folder: Path, manifest: Manifest, memory_mb: int | None) -> Limits
 
     files = sum(path.stat().st_size for path in (folder / "bundle").rglob("*"))
     outputs = sum(map(_size, manifest.outputs))
-    needed = _BASE_BYTES + _COPIES * (files + outputs + sum(map(_size, manifest.inputs)))
+    needed = BASE_BYTES + COPIES * (files + outputs + sum(map(_size, manifest.inputs)))
     return Limits(
         data_bytes=memory_mb * 1024**2 if memory_mb else min(needed, memory_of_host() * 3 // 4),
         file_bytes=files + outputs + _MORE_FILE_BYTES,
@@ -242,6 +247,34 @@ def _size(spec: TensorSpec) -> int:
     return math.prod(size for size in spec.shape if isinstance(size, int)) * max(1, int(digits or 64) // 8)
 
 
+@contextmanager
+def _ended_after(seconds: float, session: EngineSession) -> Iterator[None]:
+    """Kill the engine if the block takes longer. Raises InvalidInput then."""
+    ended = threading.Event()
+
+    def end() -> None:
+        ended.set()
+        # The session, which waits for an answer, notices.
+        os.killpg(session.pid, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, end)
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if ended.is_set():
+            raise too_slow(seconds) from error
+        raise
+    finally:
+        timer.cancel()
+
+
+def too_slow(seconds: float) -> errors.InvalidInput:
+    return errors.InvalidInput(
+        f"the bundle ran for more than {seconds:g} s", code="run_time_limit", hint="Allow more with --max-seconds."
+    )
+
+
 def _too_large(limits: Limits) -> errors.InvalidInput:
     allowed = (limits.data_bytes or 0) // 1024**2
     return errors.InvalidInput(
@@ -251,7 +284,7 @@ def _too_large(limits: Limits) -> errors.InvalidInput:
     )
 
 
-def _keep(written: Path, outputs: Path) -> None:
+def keep(written: Path, outputs: Path) -> None:
     """Copy the outputs to the user's file; a link or another special file is not followed."""
     import shutil
 

@@ -74,12 +74,14 @@ def run(
         int | None,
         typer.Option(min=1024, help="Memory limit, in MiB.  [default: by the sizes in the bundle's manifest]"),
     ] = None,
+    max_seconds: Annotated[float, typer.Option(min=1, help="Time limit, in seconds, with all samples.")] = 600.0,
     as_json: options.Json = False,
 ) -> None:
     """Run a bundle on this machine. No server is needed.
 
-    The bundle runs in the engine that compiled it, or by numpy and its library where only the client is installed. If
-    ONNX Runtime or OpenVINO was faster in the benchmark, that runs it where it is installed.
+    The bundle runs in the engine that compiled it, sandboxed, or, where only the client is installed, in a process of
+    its own by numpy and its library. If ONNX Runtime or OpenVINO was faster in the benchmark, that runs it where it is
+    installed.
     """
     import tempfile
 
@@ -96,7 +98,7 @@ def run(
         result = local.run_bundle(
             bundle, inputs=inputs, outputs=written, threads=threads,
             repeat=samples, number=number, fill=fill_mode.value, named=names,
-            memory_mb=memory_mb, runtime=runtime,
+            memory_mb=memory_mb, max_seconds=max_seconds, runtime=runtime,
         )  # fmt: skip
         specs = [spec for spec in result.outputs if spec["name"] in names] if names else result.outputs
         chosen = [spec["name"] for spec in specs]

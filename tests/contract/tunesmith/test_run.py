@@ -137,16 +137,31 @@ __attribute__((constructor)) static void run(void) {
 """
 
 
-def test_a_foreign_bundle_is_kept_from_files_and_memory(capsys: Capture, built: Path, tmp_path: Path) -> None:
-    compiled, mine = tmp_path / "compiled", tmp_path / "mine"
+def _foreign(built: Path, folder: Path, code: str) -> None:
+    """Write ``f.tar``, a bundle with such libraries; the file ``mine`` is in ``folder``, too."""
+    compiled, mine = folder / "compiled", folder / "mine"
     shutil.copytree(built.with_name("compiled"), compiled)
-    (tmp_path / "foreign.c").write_text(_FOREIGN)
+    (folder / "foreign.c").write_text(code)
     for library in compiled.glob("*.so"):
-        command = ["cc", "-shared", "-fPIC", f'-DMINE="{mine}"', "-o", library, tmp_path / "foreign.c"]
+        command = ["cc", "-shared", "-fPIC", f'-DMINE="{mine}"', "-o", library, folder / "foreign.c"]
         subprocess.run(command, check=True)
-    facts = bundle.open_bundle(built, tmp_path / "unpacked")
-    bundle.write(tmp_path / "f.tar", compiled=compiled, manifest=replace(facts, files={}), report=NOTHING_TUNED)
+    facts = bundle.open_bundle(built, folder / "unpacked")
+    bundle.write(folder / "f.tar", compiled=compiled, manifest=replace(facts, files={}), report=NOTHING_TUNED)
     mine.write_text("mine")
+
+
+def test_a_bundle_that_hangs_is_ended(capsys: Capture, built: Path, tmp_path: Path) -> None:
+    _foreign(
+        built, tmp_path, "#include <unistd.h>\n__attribute__((constructor)) static void run(void) { for (;;) pause(); }"
+    )
+    status, out, err = run(capsys, "run", "f.tar", "--max-seconds", 4)
+    assert (status, out) == (5, "")
+    assert err == "error[run_time_limit]: the bundle ran for more than 4 s\nhint: Allow more with --max-seconds.\n"
+
+
+def test_a_foreign_bundle_is_kept_from_files_and_memory(capsys: Capture, built: Path, tmp_path: Path) -> None:
+    _foreign(built, tmp_path, _FOREIGN)
+    mine = tmp_path / "mine"
     before = sorted(tmp_path.iterdir())
     status, _, err = run(capsys, "run", "f.tar", "-o", "y.npz", "--memory-mb", 1024)
     assert (status, "exit status 7" in err) == (1, True), err

@@ -93,18 +93,6 @@ def test_memory_follows_from_the_manifest(
     assert [Path(path).name for path in limits[-1].writable] == ["written"]
 
 
-def test_a_limit_that_does_not_hold_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    (tmp_path / "b.tar").touch()
-    status, _, err = run(capsys, "run", tmp_path / "b.tar", "--memory-mb", 2048)
-    assert (status, err.splitlines()[0]) == (
-        3,
-        "error[configuration_error]: only the client is installed, which cannot limit the memory of a bundle",
-    )
-
-
 def test_the_published_median_is_the_evidences(tmp_path: Path) -> None:
     path = tmp_path / "evidence.json"
     path.write_text(json.dumps(bundle.evidence(REPORT)))

@@ -245,6 +245,14 @@ class Report:
     portfolio: tuple[Contender, ...] = ()
     """All candidate builds: those of the benchmark, fastest first, then the others in order of completion."""
     conditions: Conditions | None = None
+    emulator: str = ""
+    """What ran the builds for the verification, such as ``qemu-aarch64``; empty if their target did, or nothing."""
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether every output of the published variant was compared and agrees."""
+        found = self.verifications.get(self.published)
+        return found is not None and found.is_complete
 
     @property
     def fastest(self) -> Variant:
@@ -275,7 +283,8 @@ class Artifact:
     report: Report
     bundle_format: str = "shared"
     verified: bool = True
-    """Whether it was run on its target, and every output was compared with the reference and agrees."""
+    """Whether it was run on its target or an emulator of it, and every output was compared with the reference and
+    agrees."""
     created_at: datetime
     deleted_at: datetime | None = None
     """Set at deletion; its bytes are unavailable since then."""

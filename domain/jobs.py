@@ -67,7 +67,7 @@ _ENGINE_OF = {Tuner.AUTOTVM: "relay", Tuner.ANSOR: "relay", Tuner.METASCHEDULE: 
 class RunnerKind(StrEnum):
     LOCAL = "local"
     RPC = "rpc"  # devices behind a TVM RPC tracker
-    NONE = "none"  # builds with existing records; nothing runs, so nothing is verified on the target
+    NONE = "none"  # builds with existing records; nothing runs but, to verify it, an emulator of the target
 
 
 class Precision(StrEnum):

@@ -47,6 +47,7 @@ MACHINES = (
 )  # fmt: skip
 """First part of an LLVM triple."""
 
+_EMULATED = ("aarch64",)
 _SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64"}
 _MOST_OPTIONS = 32
 _NAME = re.compile(r"-[a-z][a-z0-9-]*")
@@ -96,7 +97,7 @@ class Device:
 
     @classmethod
     def none(cls, threads: int) -> Device:
-        """Return the device of builds that are not run."""
+        """Return the device of builds that no device runs."""
         return cls(key=f"none/t{threads}", name="nothing was run on", threads=threads)
 
     @classmethod
@@ -132,6 +133,13 @@ def machine_of(triple: str) -> str:
     """Return the machine of a triple or of ``platform.machine()``, in one spelling."""
     machine = triple.partition("-")[0].lower()
     return _SAME_MACHINE.get(machine, machine)
+
+
+def emulated_machine(text: str) -> str | None:
+    """Return the machine of a target if it is one whose programs workers may emulate (Linux with glibc), else None."""
+    triple = option_of(text, "-mtriple") or ""
+    machine, system = machine_of(triple), triple.split("-")[1:]
+    return machine if machine in _EMULATED and "linux" in system and system[-1] == "gnu" else None
 
 
 def check_text(text: str) -> str:

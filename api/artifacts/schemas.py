@@ -26,7 +26,8 @@ class Artifact(BaseModel):
     precision: str
     bundle_format: str
     verified: bool = Field(
-        description="False if it was not run on the target, or if an output could not be compared with the reference."
+        description="False if it was not run on the target or an emulator of it, or if an output could not be compared "
+        "with the reference."
     )
     report: job_schemas.Report
     download: str = Field(description="Path of the bundle's bytes on this server.")

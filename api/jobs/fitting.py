@@ -50,9 +50,9 @@ def _check_precision(request: JobRequest) -> None:
                 "accuracy would have no effect: the limits apply to precisions other than f32",
                 hint="Remove it, or use precision 'auto'.",
             )
-        if request.runner is RunnerKind.NONE:
+        if request.runner is RunnerKind.NONE and targets.emulated_machine(request.target) is None:
             raise errors.InvalidOption(
-                "accuracy would have no effect: runner 'none' compares nothing",
+                "accuracy would have no effect: runner 'none' compares nothing for this target",
                 hint="Remove it, or use runner 'local' or 'rpc'.",
             )
     names = precision.tuners

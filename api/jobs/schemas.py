@@ -358,6 +358,10 @@ class Report(BaseModel):
         description="Every build that competed: benchmarked builds, fastest first, then the others."
     )
     conditions: Conditions | None = Field(description="Null if nothing was measured on the worker itself.")
+    emulator: str = Field(
+        description="What ran the builds for the verification, such as qemu-aarch64; empty if their target did, or "
+        "nothing."
+    )
 
 
 class Bandwidth(BaseModel):

@@ -90,16 +90,38 @@ def nothing_compared(found: Verification, reference: str) -> errors.Verification
     )
 
 
-def unproven(published: Variant, *, records: int, target: str) -> Report:
-    """Return the report of a build that was never run, without claims."""
-    basis = f"with {records} records" if published is Variant.TUNED else "untuned, without records"
+def unmeasured(
+    verifications: Mapping[Variant, Verification],
+    *,
+    records: int | None,
+    target: str,
+    reference: str = ONNX_RUNTIME,
+    emulator: str = "",
+    lacks: str = "",
+) -> Report:
+    """Return the report of a job that timed nothing: the tuned build is published, unless it is known to be wrong.
+
+    ``verifications`` are those under ``emulator``; empty if the builds were not run, which ``lacks`` explains.
+    ``records`` is the number of records in the tuned build; None without one.
+    """
+    found = verifications.get(Variant.TUNED)
+    is_tuned = records is not None and (not verifications or (found is not None and found.passed))
+    published = Variant.TUNED if is_tuned else Variant.UNTUNED
+    basis = f"with {records} records" if is_tuned else "untuned, without records"
+    if published in verifications:
+        outcome = f"verified under {emulator}, not timed.{_unproven_outputs(verifications[published], reference)}"
+    else:
+        why = f" because {lacks}" if lacks else ""
+        outcome = f"it was not run{why}, so neither results nor speed are verified."
     return Report(
         timings={},
-        verifications={},
+        verifications=dict(verifications),
         published=published,
         speedup_over_untuned=1.0,
         speedup_over_reference=None,
-        summary=f"Built for {target} {basis}; it was not run, so neither results nor speed are verified.",
+        summary=f"Built for {target} {basis}; {outcome}",
+        compared_with=reference,
+        emulator=emulator if verifications else "",
     )
 
 

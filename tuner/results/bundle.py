@@ -187,6 +187,7 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "precision": report.precision,
         "portfolio": [dataclasses.asdict(contender) for contender in report.portfolio],
         "conditions": dataclasses.asdict(report.conditions) if report.conditions else None,
+        "emulator": report.emulator,
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
         "profile": dataclasses.asdict(profile) if profile else None,
     }

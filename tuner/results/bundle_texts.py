@@ -196,7 +196,7 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 | model | sha256 {manifest.model_digest} |
 | variant | {manifest.variant}, {manifest.precision} |
 | target | `{manifest.target}`, {manifest.threads} thread(s) |
-| measured on | {manifest.device_key if report.timings else "nothing"} |
+| measured on | {manifest.device_key if report.timings else f"nothing{_verified_under(report)}"} |
 | toolchain | {toolchain} |
 | runtime | {_runtime(manifest)} |
 | inputs | {_signature(manifest.inputs)} |
@@ -220,6 +220,10 @@ sha256 of every file.
 
 Written by {manifest.created_by}.
 """
+
+
+def _verified_under(report: Report) -> str:
+    return f"; verified under {report.emulator}" if report.emulator else ""
 
 
 def _without_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
@@ -302,17 +306,24 @@ def _measured(report: Report) -> str:
     if not report.timings and not report.verifications:
         return "Nothing: it was built but not run, so neither its results nor its speed are verified."
     return f"""\
-Milliseconds per run, variants interleaved in one benchmark; the samples are in `evidence.json`.{_conditions(report)}
-
-| variant | mean | median | p90 | max | min | std |
-|---|---|---|---|---|---|---|
-{_timings(report)}
+{_times(report)}
 
 Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{_kinds(report)}:
 
 | variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
 |---|---|---|---|---|---|---|---|
 {_errors(report)}{_raced(report)}"""
+
+
+def _times(report: Report) -> str:
+    if not report.timings:
+        return f"Verified under {report.emulator}, not timed."
+    return f"""\
+Milliseconds per run, variants interleaved in one benchmark; the samples are in `evidence.json`.{_conditions(report)}
+
+| variant | mean | median | p90 | max | min | std |
+|---|---|---|---|---|---|---|
+{_timings(report)}"""
 
 
 def _conditions(report: Report) -> str:
@@ -346,7 +357,7 @@ def _raced(report: Report) -> str:
     )
     return f"""
 
-Builds that competed for publication; medians are those of the benchmark above:
+Builds that competed for publication{"; medians are those of the benchmark above" if report.timings else ""}:
 
 | build | median | trials | |
 |---|---|---|---|

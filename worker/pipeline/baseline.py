@@ -11,12 +11,12 @@ from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
 from domain.stage_results import BaselineResult
-from tuner.results import benchmark, verification
+from tuner.results import benchmark, bundle, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
 from worker.engines import ONNX
-from worker.pipeline import ahead, builds, placing, recovery, references, verifying
+from worker.pipeline import ahead, builds, emulation, placing, recovery, references, verifying
 from worker.pipeline.context import INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
@@ -28,8 +28,8 @@ _CLEARLY = 0.8
 
 def run(context: JobContext) -> BaselineResult:
     """Raises EngineError, VerificationFailed, and UnsupportedTarget if this CPU cannot run code for the target."""
-    plain = references.make(context) if context.measures else []
-    made = _references(context) if context.measures else _ReferenceRun()
+    plain = references.make(context) if context.verifies else []
+    made = _references(context) if context.verifies else _ReferenceRun()
     untuned = _Builds(context, made)
     with ahead.extracted(context):
         right = untuned.make()
@@ -105,7 +105,10 @@ class _Builds:
         self._error: errors.TunesmithError | None = None
 
     def make(self) -> list[str]:
-        """Names of the engines whose builds are correct, the preferred one first."""
+        """Names of the engines whose builds are correct, the preferred one first.
+
+        If an emulator can say of none whether it is correct, those of all that were built.
+        """
         right: list[str] = []
         for name in self._engines:
             if right and not self._has_time():
@@ -115,7 +118,7 @@ class _Builds:
                 if self._make(name):
                     right.append(name)
         if right:
-            return right
+            return [name for name in right if name in self.verifications] or right
         wrong = next(iter(self.verifications.values()), None)
         if wrong is None and self._error is not None:
             raise self._error
@@ -135,7 +138,7 @@ class _Builds:
         try:
             built = builds.untuned(context, name, builds.untuned_folder(name))
             built_at = context.limit.spent
-            found = self._verify(name) if context.measures else None
+            found = self._checked(name)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error)
             if self._alone:
@@ -150,6 +153,38 @@ class _Builds:
         self.build_seconds = max(self.build_seconds, built_at - started)
         self.verify_seconds = max(self.verify_seconds, context.limit.spent - built_at)
         return True
+
+    def _checked(self, name: str) -> Verification | None:
+        """Verify a build; None if nothing runs it, or if an emulator cannot say whether it is correct."""
+        context = self._context
+        if context.measures:
+            return self._verify(name)
+        if not context.verifies:
+            return None
+        found, hindrance = self._emulated(name)
+        if hindrance:
+            self.choice.append(
+                f"{name} is not verified under {context.emulation.emulator}: {hindrance.strip().rstrip('.')}."
+            )
+            context.note(self.choice[-1])
+        return found
+
+    def _emulated(self, name: str) -> tuple[Verification | None, str]:
+        """Verify a build under an emulator; if that says nothing about the build, return why. Raises EngineError."""
+        if not builds.untuned_process(self._context, name).is_library:
+            needed = self._context.folder / builds.untuned_folder(name) / bundle.NEEDS_TVM
+            return None, f"it needs TVM for {needed.read_text()}" if needed.exists() else "it needs TVM"
+        try:
+            found = self._verify(name)
+        except errors.EngineError as error:
+            recovery.tolerate(self._context, error)
+            excuse = emulation.excuse(error)
+            if excuse is None:
+                raise
+            return None, excuse
+        if found.outputs and not found.proves:
+            return None, benchmark.nothing_compared(found, references.name(self._context)).message
+        return found, ""
 
     def _is_right(self, name: str, found: Verification) -> bool:
         """Raises VerificationFailed if the reference has nothing to compare with."""

@@ -24,7 +24,7 @@ _NEEDED = (Variant.REFERENCE, Variant.UNTUNED)
 
 def run(context: JobContext) -> BenchmarkResult:
     candidates = runtimes.find(context)
-    report = _measured(context, candidates) if context.measures else _unproven(context)
+    report = _measured(context, candidates) if context.measures else _unmeasured(context)
     engines = {
         variant: context.toolchains[builds.engine_name(context, variant)] for variant in builds.compiled(context)
     }
@@ -148,11 +148,16 @@ def _precision(context: JobContext, report: Report) -> str:
     return proven.precision if proven else str(precisions.first(context.request))
 
 
-def _unproven(context: JobContext) -> Report:
-    tuned = builds.chosen(context)
-    records = tuned.records if tuned else 0
-    published = Variant.TUNED if Variant.TUNED in builds.compiled(context) else Variant.UNTUNED
-    return benchmark.unproven(published, records=records, target=context.target.text)
+def _unmeasured(context: JobContext) -> Report:
+    tuned, emulation = builds.chosen(context), context.emulation
+    return benchmark.unmeasured(
+        context.results.verify.verifications,
+        records=None if tuned is None else tuned.records,
+        target=context.target.text,
+        reference=references.name(context),
+        emulator=emulation.emulator,
+        lacks=emulation.lacks,
+    )
 
 
 def _choice(context: JobContext) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from tuner.search import precisions
 from worker import clock
 from worker.engines import MAIN, EnginePool
 from worker.leases import Heartbeat
+from worker.pipeline.emulation import Emulation
 from worker.settings import WorkerSettings
 from worker.total_limit import TotalLimit
 
@@ -68,6 +69,7 @@ class JobContext:
     """Role of the processes that extract, tune and compile."""
     call_help: CallHelp | None = None
     """None if other workers are not asked."""
+    emulation: Emulation = field(default_factory=Emulation)
     limit: TotalLimit = field(default_factory=TotalLimit)
     results: StageResults = field(default_factory=StageResults)
     """Of the stages that have finished."""
@@ -104,8 +106,13 @@ class JobContext:
 
     @property
     def measures(self) -> bool:
-        """Whether anything runs on the target at all."""
+        """Whether anything runs on the target, so that it can be timed."""
         return self.request.runner is not RunnerKind.NONE
+
+    @property
+    def verifies(self) -> bool:
+        """Whether builds run on the target or on an emulator of it, so that their results can be compared."""
+        return self.measures or bool(self.emulation.emulator)
 
     @property
     def reference_shares_device(self) -> bool:
@@ -115,7 +122,8 @@ class JobContext:
     @property
     def place(self) -> dict[str, Any]:
         """Where compiled files run: parameters of the engines' ``run`` and ``time``."""
-        return {"threads": self.threads, "target": self.target.text, "runner": self.runner}
+        emulated = {"emulated": self.emulation.machine} if self.emulation.emulator else {}
+        return {"threads": self.threads, "target": self.target.text, "runner": self.runner, **emulated}
 
     @property
     def runner(self) -> dict[str, Any] | None:

@@ -58,7 +58,7 @@ def finish(session: Session, context: JobContext, result: PublishResult) -> None
             toolchain=_toolchain(context, report).identity,
             precision=report.precision,
             bundle_format=str(context.request.bundle_format),
-            verified=context.measures and report.verifications[report.published].is_complete,
+            verified=report.is_verified,
             report=report,
             created_at=clock.now(),
         ),

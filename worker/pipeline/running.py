@@ -30,6 +30,7 @@ from worker.pipeline import (
     baseline,
     benchmarking,
     compiling,
+    emulation,
     importing,
     placing,
     planning,
@@ -159,6 +160,7 @@ class Pipeline:
             settings=self.settings,
             folder=folder,
             call_help=self.call_help,
+            emulation=emulation.find(job.request, started.place.target.text, pool),
             limit=pool.limit,
         )
         pool.listener = _listener(context)

@@ -43,16 +43,16 @@ def run(context: JobContext) -> VerifyResult:
     """Raises VerificationFailed when no variant is correct."""
     _close_compilers(context)
     made = context.results.compile.builds
-    if not context.measures:
-        return VerifyResult(verifications={}, tuned=made[0] if made else None, portfolio=_unmeasured(context, made))
     untuned = _untuned(context, context.results.baseline.engine)
+    if untuned is None:
+        return VerifyResult(verifications={}, tuned=made[0] if made else None, portfolio=_unmeasured(context, made))
     checked = [_checked(context, build, untuned) for build in made]
     right = [each for each in checked if each.verification.passed]
     if not untuned.passed and not right:
         tuned = {each.build.name: each.verification for each in checked}
         raise benchmark.nothing_right({_untuned_name(context.results.baseline.engine): untuned, **tuned})
     decided = _decide(context, checked)
-    found = {Variant.UNTUNED: _untuned(context, decided.untuned)}
+    found = {Variant.UNTUNED: _untuned(context, decided.untuned) or untuned}
     if decided.chosen:
         found[Variant.TUNED] = decided.chosen.verification
     return VerifyResult(
@@ -69,18 +69,18 @@ def _close_compilers(context: JobContext) -> None:
         context.engines.close(name, role=MAIN)
 
 
-def _untuned(context: JobContext, engine: str) -> Verification:
-    """The verification of the engine's untuned build, from stage ``baseline``."""
-    return context.results.baseline.verifications[engine]
+def _untuned(context: JobContext, engine: str) -> Verification | None:
+    """The verification of the engine's untuned build, from stage ``baseline``; None of a build that was not run."""
+    return context.results.baseline.verifications.get(engine) if context.verifies else None
 
 
 def _checked(context: JobContext, build: Build, untuned: Verification) -> _VerifiedBuild:
     """Verify a build; if it is wrong and the untuned one is correct, rebuild it without the faulty records.
 
-    A build that cannot be repaired is returned as it is.
+    A build that cannot be repaired is returned as it is, as is one that is emulated: its operators do not run here.
     """
     found = _verify(context, build)
-    if found.passed or not untuned.passed or context.limit.is_reached:
+    if found.passed or not untuned.passed or not context.measures or context.limit.is_reached:
         return _VerifiedBuild(build=build, verification=found)
     # The process has the files of the wrong build open.
     builds.process(context, build).close()
@@ -175,7 +175,7 @@ def _decide(context: JobContext, checked: Sequence[_VerifiedBuild]) -> _Choice:
     """Raises EngineError, LeaseLost, Canceled."""
     right = {each.build.name: each for each in checked if each.verification.passed}
     engines = _untuned_engines(context)
-    medians, crashed = _race(context, right, engines)
+    medians, crashed = _race(context, right, engines) if context.measures else ({}, {})
     running = [each for name, each in right.items() if name not in crashed]
     chosen = min(running, key=lambda each: medians.get(each.build.name, 0.0), default=None)
     if chosen is None and checked:
@@ -271,6 +271,8 @@ def _contender(
         verdict = _objection(context, build, found)
     elif build.name in crashed:
         verdict = crashed[build.name]
+    elif not context.measures:
+        verdict = "verified; not timed"
     elif each is chosen or chosen is None or seconds is None:
         verdict = "the fastest tuned build"
     else:

@@ -101,3 +101,17 @@ def test_a_gpus_build_needs_a_compiler_and_no_gpu(bench: Bench) -> None:
         failure = finish(bench, **request).failure
         assert failure is not None
         assert (failure.code, "nvcc" in str(failure.hint)) == ("compiler_missing", True)
+
+
+@pytest.mark.parametrize("tuner", [Tuner.AUTOTVM, Tuner.METASCHEDULE])
+def test_a_build_for_aarch64_is_verified_under_qemu(bench: Bench, tuner: Tuner) -> None:
+    if not shutil.which("aarch64-linux-gnu-gcc") or not shutil.which("qemu-aarch64"):
+        pytest.skip("no compiler or emulator: apt install gcc-aarch64-linux-gnu qemu-user")
+    target = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
+    _, found = run(bench, tuner=tuner, target=target, threads=2, runner=RunnerKind.NONE)
+    assert found.verified, found.report.choice
+    assert (found.report.timings, found.report.emulator) == ({}, "qemu-aarch64")
+    assert found.report.summary.endswith("verified under qemu-aarch64, not timed.")
+    [output] = found.report.verifications[Variant.UNTUNED].outputs
+    assert (output.passed, output.output) == (True, "scores")
+    assert 0 < output.max_rel < 5e-4, "other kernels than the reference's round differently"

@@ -285,7 +285,7 @@ def test_a_bundle_whose_bytes_are_gone_is_said_to_be_so(service: Service, client
 
 
 def test_what_nobody_ran_claims_nothing(service: Service, client: TestClient) -> None:
-    unproven = benchmark.unproven(Variant.TUNED, records=3, target="llvm -mcpu=cortex-a72")
+    unproven = benchmark.unmeasured({}, records=3, target="llvm -mcpu=cortex-a72")
     with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1), trials=2) as story:
         lease = story.claim()
         story.prepare(lease)
@@ -295,6 +295,21 @@ def test_what_nobody_ran_claims_nothing(service: Service, client: TestClient) ->
     assert "not timed or verified" in page
     assert "Download bundle" in page
     assert "gain-up" not in client.get("/").text
+
+
+def test_what_an_emulator_verified_is_said_to_be(service: Service, client: TestClient) -> None:
+    right = OutputError(output="y", dtype="float32", max_abs=1e-6, max_rel=1e-7, atol=1e-5, rtol=5e-4, passed=True)
+    found = {Variant.UNTUNED: Verification(variant=Variant.UNTUNED, seeds=(0, 1, 2), outputs=(right,))}
+    report = benchmark.unmeasured(found, records=None, target="llvm", emulator="qemu-aarch64")
+    with Seeder(service).story(CLASSIFIER, age=timedelta(hours=1), trials=2) as story:
+        lease = story.claim()
+        story.prepare(lease)
+        story.publish(lease, service.blobs, report)
+    page = look(client, story.job_id)
+    assert "verified under qemu-aarch64, not timed." in page
+    assert "The build was verified under qemu-aarch64, not timed." in page
+    assert "unverified" not in page
+    assert "Results compared with ONNX Runtime" in page
 
 
 def test_the_parts_that_change_come_alone(browser: TestClient, full: tuple[Service, Seeded]) -> None:

@@ -158,7 +158,7 @@ class Story:
                 toolchain=RELAY.identity,
                 precision=found.precision,
                 report=found,
-                verified=bool(found.timings),
+                verified=found.is_verified,
                 created_at=self.at + timedelta(seconds=SECONDS[Stage.PUBLISH]),
             ),
         )

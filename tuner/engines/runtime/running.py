@@ -187,15 +187,18 @@ class Libraries:
         return self._opened(bundle, threads, runtime)
 
 
-def handlers() -> dict[str, serving.Handler]:
+def handlers(emulated: Callable[[str, str, int], Network] | None = None) -> dict[str, serving.Handler]:
     """Return the methods of engines that run bundles without TVM.
 
-    With the parameter ``runtime`` they run the bundle's model in that, else its library.
+    With the parameter ``runtime`` they run the bundle's model in that, else its library; with the parameter
+    ``emulated``, a machine, the library that ``emulated(machine, bundle, threads)`` loads.
     """
     libraries = Libraries()
 
     def loader(params: Json) -> Callable[[str, int], Network]:
         runtime = params.get("runtime")
+        if emulated and params.get("emulated"):
+            return partial(emulated, params["emulated"])
         return partial(libraries.load_model, runtime=runtime) if runtime else libraries.load
 
     return {

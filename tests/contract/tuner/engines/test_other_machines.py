@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import Twin
+from tests.support.tuner.engines.fixtures import Twin, start
+from tuner.engines.runtime.library import linking
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -49,3 +51,93 @@ def test_a_library_for_another_machine_computes_the_same(
     asking.inside("onnx", TO_ARRAYS, tmp_path / "outputs", tmp_path / "actual.npz")
     [output] = asking.compare_with_model(reference, prepared, inputs[0], tmp_path / "actual.npz")
     assert output["passed"], output
+
+
+@pytest.fixture(scope="module")
+def emulating(engine_logs: Path) -> Iterator[EngineSession]:
+    """The engine that runs libraries, in its sandbox."""
+    with start("library", engine_logs / "emulating.log") as session:
+        yield session
+
+
+def test_the_library_engine_runs_it_under_an_emulator(
+    emulating: EngineSession,
+    crossed: Path,
+    reference: EngineSession,
+    prepared: Path,
+    inputs: list[Path],
+    tmp_path: Path,
+) -> None:
+    assert emulating.hello["emulators"] == {"aarch64": {"name": "qemu-aarch64", "lacks": None}}
+    actual = tmp_path / "actual.npz"
+    for threads in (1, 2):
+        params = {"bundle": str(crossed), "inputs": str(inputs[0]), "outputs": str(actual), "emulated": "aarch64"}
+        answer = emulating.request("run", {**params, "threads": threads}, timeout=60)
+        assert answer["outputs"] == [{"name": "scores", "dtype": "float32", "shape": [1, 5]}]
+        assert answer["runtime"] == "qemu-aarch64"
+        [output] = asking.compare_with_model(reference, prepared, inputs[0], actual)
+        assert output["passed"], output
+    refused = asking.refusal(emulating, "time", {**params, "threads": 1, "repeat": 1})
+    assert (refused.engine_code, "not timed" in refused.message) == ("emulation_failed", True)
+
+
+FAULTY = """
+#define TUNESMITH_NO_DLOPEN
+#include "tunesmith.h"
+static const tunesmith_entry entry = {"main"};
+static const tunesmith_description description = {"", "", "", 1, 0, &entry, 1};
+static const char *error(void) { return "this CPU lacks sme"; }
+static int create(const tunesmith_options *options, tunesmith_session **session) { return CREATED; }
+static int run(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
+               const tunesmith_output *outputs, int32_t output_count) {
+  return *(volatile int *)0;
+}
+static const tunesmith_api api = {1, &description, create, run, 0, 0, error, 0};
+const tunesmith_api *tunesmith_get_api(uint32_t version, const char **text) { return &api; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("created", "code", "reason"),
+    [
+        ("TUNESMITH_UNSUPPORTED_CPU", "not_emulated", "under qemu-aarch64: this CPU lacks sme"),
+        ("TUNESMITH_OUT_OF_RESOURCES", "emulation_failed", "under qemu-aarch64: this CPU lacks sme"),
+        ("TUNESMITH_OK", "emulation_failed", "the library crashes under qemu-aarch64: Segmentation fault"),
+    ],
+)
+def test_a_library_that_does_not_run_under_the_emulator(
+    emulating: EngineSession, crossed: Path, tmp_path: Path, created: str, code: str, reason: str
+) -> None:
+    (tmp_path / "faulty.c").write_text(FAULTY)
+    command = [f"{TRIPLE}-gcc", "-shared", "-fPIC", f"-DCREATED={created}", "-I", linking.DRIVER, tmp_path / "faulty.c"]
+    subprocess.run(list(map(str, [*command, "-o", tmp_path / "libmodel.so"])), check=True, timeout=60)
+    params = {"bundle": str(tmp_path), "inputs": None, "outputs": None, "threads": 1, "emulated": "aarch64"}
+    refused = asking.refusal(emulating, "run", params)
+    assert (refused.engine_code, refused.message) == (code, reason)
+
+
+KNOWN = "import json; from tuner.engines.runtime import emulating; print(json.dumps(emulating.known()))"
+
+
+@pytest.mark.parametrize(
+    ("programs", "lacks"),
+    [
+        ([], "qemu-aarch64 is not installed (Debian: apt install qemu-user)"),
+        (["qemu-aarch64"], "aarch64-linux-gnu-gcc with its libc is not installed (Debian: apt install gcc-aarch64-lin"),
+    ],
+)
+def test_what_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, programs: list[str], lacks: str
+) -> None:
+    for name in programs:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert asking.told_inside("onnx", KNOWN)["aarch64"]["lacks"].startswith(lacks)
+
+
+def test_the_program_for_the_emulator_compiles_without_warnings(tmp_path: Path) -> None:
+    source = linking.DRIVER.parent / "emulated" / "run.c"
+    warnings = ("-std=gnu11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+    for compiler in filter(shutil.which, ("gcc", "clang")):
+        command = [compiler, *warnings, "-O2", "-I", linking.DRIVER, "-c", source, "-o", tmp_path / "o.o"]
+        subprocess.run(list(map(str, command)), check=True)

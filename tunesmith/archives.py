@@ -34,11 +34,14 @@ class Member:
     """Bytes; all of them are in the archive."""
 
 
-def members(file: BinaryIO) -> list[Member]:
-    """Return files and folders in their order. Raises InvalidArchive, and OSError if reading fails."""
+def members(file: BinaryIO, *, most: int = _MOST_HEADERS) -> list[Member]:
+    """Return files and folders in their order, of an archive with at most ``most`` headers.
+
+    Raises InvalidArchive, and OSError if reading fails.
+    """
     end, place = file.seek(0, io.SEEK_END), 0
     found: list[Member] = []
-    for _ in range(_MOST_HEADERS):
+    for _ in range(most):
         file.seek(place)
         header = file.read(_BLOCK_BYTES)
         if not header.strip(b"\0"):
@@ -59,7 +62,7 @@ def members(file: BinaryIO) -> list[Member]:
         if place > end:
             raise InvalidArchive(f"it ends within {member.name[:80]!r}")
         place += -place % _BLOCK_BYTES
-    raise InvalidArchive(f"it has more than {_MOST_HEADERS} headers")
+    raise InvalidArchive(f"it has more than {most} headers")
 
 
 def content(file: BinaryIO, member: Member) -> BinaryIO:

@@ -39,7 +39,8 @@ _Format = Annotated[
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "The bytes of one .onnx file, or the text of one IRModule.",
+        "description": "The bytes of one .onnx file, or of one uncompressed tar archive of an .onnx file and the "
+        "external files with its weights; or the text of one IRModule.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }

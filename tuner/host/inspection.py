@@ -23,6 +23,9 @@ from tuner.host.settings import TunerSettings
 _FILE_SHARE = 1024**3
 """Bytes by which a prepared model may exceed the original, as folding constants can enlarge it."""
 
+_BYTES_PER_SECOND = 8 * 1024**2
+"""Bytes of a model that give its reader another second."""
+
 _COPIES = 6
 """Copies of a model in memory while it is read, checked, optimized and written."""
 
@@ -72,7 +75,7 @@ class Inspector:
     memory_bytes: int = 4 * 1024**3
     """Limit of address space, in addition to copies of the model."""
     seconds: float = 60.0
-    """Time limit of a call; also the limit of CPU time on each core."""
+    """Time limit of a call, in addition to time for the model's bytes; also the limit of CPU time on each core."""
     memory_factor: float = 0.0
     """Memory that engines may use for a model, as a multiple of what preparing it needs; 0 for no limit."""
     log_path: Path | None = None
@@ -139,20 +142,28 @@ class Inspector:
         self._ask(out_path, "make_operator", {**params, "out_path": str(out_path.absolute())})
 
     def _ask(self, path: Path, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        out_path = params.get("out_path")
+        out_path, size = params.get("out_path"), path.stat().st_size
         with self._engine(path, None if out_path is None else Path(out_path)) as engine:
             try:
-                return engine.request(method, params, timeout=self.seconds, canceled=self.canceled)
+                return engine.request(method, params, timeout=self._seconds(size), canceled=self.canceled)
             except errors.EngineRequestFailed as error:
                 explained = (
-                    self._unreadable(error, error.message) if failures.needs_memory(error) else failures.explain(error)
+                    self._unreadable(error, error.message, size)
+                    if failures.needs_memory(error)
+                    else failures.explain(error)
                 )
                 raise explained from None
             except (errors.EngineCrashed, errors.EngineTimeout, errors.EngineSilent) as error:
-                raise self._unreadable(error, failures.ending(error)) from error
+                raise self._unreadable(error, failures.ending(error), size) from error
 
-    def _unreadable(self, error: errors.EngineError, reason: str) -> errors.InvalidModel:
-        allowed = f"{self.memory_bytes / 1024**3:.1f} GB and {self.seconds:g} s"
+    def _seconds(self, size_bytes: int) -> float:
+        return self.seconds + size_bytes // _BYTES_PER_SECOND
+
+    def _memory_bytes(self, size_bytes: int) -> int:
+        return self.memory_bytes + size_bytes * _COPIES
+
+    def _unreadable(self, error: errors.EngineError, reason: str, size_bytes: int) -> errors.InvalidModel:
+        allowed = f"{self._memory_bytes(size_bytes) / 1024**3:.1f} GB and {self._seconds(size_bytes):g} s"
         return errors.InvalidModel(
             f"reading the model failed: {reason}",
             hint=f"{_CHECKS[self.format]} within {allowed}.",
@@ -162,8 +173,8 @@ class Inspector:
     def limits(self, size_bytes: int) -> Limits:
         """Return the limits of a process that reads a model of ``size`` bytes."""
         return Limits(
-            memory_bytes=self.memory_bytes + size_bytes * _COPIES,
-            cpu_seconds=int(self.seconds * 4) + 10,
+            memory_bytes=self._memory_bytes(size_bytes),
+            cpu_seconds=int(self._seconds(size_bytes) * 4) + 10,
             file_bytes=size_bytes * 2 + _FILE_SHARE,
             offline=True,
         )

@@ -72,7 +72,8 @@ class TunerSettings(Settings):
     inspect_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="Time limit, in seconds, for reading one upload; records get another second for each MiB.",
+        description="Time limit, in seconds, for reading one upload; records get another second for each MiB, "
+        "models for each 8 MiB.",
     )
     plan_memory_mb: int = Field(
         default=16384, gt=0, description="Limit of the address space, in MiB, of an engine that makes a plan."

@@ -53,7 +53,12 @@ def register(app: typer.Typer) -> None:
 
 
 def upload(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An .onnx file, or an IRModule as .json.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="An .onnx file, a .tar of one and the files with its weights, or an IRModule as .json."
+        ),
+    ],
     name: Annotated[str | None, typer.Option(help="Display name.  [default: the file's name]")] = None,
     model_format: Annotated[
         str | None, typer.Option("--format", help="onnx or irmodule.  [default: irmodule for .json, else onnx]")

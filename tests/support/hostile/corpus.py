@@ -11,18 +11,18 @@ import struct
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.support import models
-from tests.support.hostile import crashers, wire
+from tests.support.hostile import crashers, tars, wire
 from tests.support.hostile.fates import LATER, Hostile
 from tests.support.hostile.wire import FLOAT, INT64, STRING, end, graph, message, model, node, simple, tensor
 
 
 def corpus() -> list[Hostile]:
     written = [*_bytes(), *_sizes(), *_versions(), *_tensors(), *_external(), *_names(), *_shapes(), *_graphs()]
-    return [*written, *_loops(), *crashers.crashers()]
+    return [*written, *_archives(), *_loops(), *crashers.crashers()]
 
 
 def _refused(reason: str | None, **named: bytes) -> Iterator[Hostile]:
@@ -45,7 +45,6 @@ def _bytes() -> Iterator[Hostile]:
         gzip_bomb=gzip.compress(bytes(20_000_000)),
         zip=_zipped(whole),
         zip_bomb=_zipped(bytes(20_000_000)),
-        tar_with_a_path=_tarred("../../etc/cron.d/model.onnx", whole),
         script=b"#!/bin/sh\ntouch /tmp/tunesmith-was-here\n",
         pickle=b"\x80\x04\x95\x1e\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.",
         deep_protobuf=_deep_message(200_000),
@@ -61,12 +60,13 @@ def _zipped(content: bytes) -> bytes:
     return packed.getvalue()
 
 
-def _tarred(name: str, content: bytes) -> bytes:
+def _tarred(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        entry = tarfile.TarInfo(name)
-        entry.size = len(content)
-        archive.addfile(entry, io.BytesIO(content))
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
 
 
@@ -158,11 +158,13 @@ def _tensors() -> Iterator[Hostile]:
     yield Hostile(name="dtype_of_an_output", content=said, fate=LATER)
 
 
-def _external() -> Iterator[Hostile]:
-    def elsewhere(path: str, name: str = "w") -> bytes:
-        place = message((1, "location"), (2, path))
-        return message((1, 4), (2, FLOAT), (8, name), (13, place), (14, 1))
+def elsewhere(path: str, name: str = "w", *, size: int = 4, **more: int) -> bytes:
+    """A vector of float32 in another file."""
+    places = [message((1, "location"), (2, path)), *(message((1, key), (2, str(more[key]))) for key in more)]
+    return message((1, size), (2, FLOAT), (8, name), *((13, place) for place in places), (14, 1))
 
+
+def _external() -> Iterator[Hostile]:
     add = [node("Add", ["x", "w"], ["y"])]
     inner = graph([node("Add", ["x", "v"], ["z"])], [], [end("z", (4,))], [elsewhere("/etc/passwd", "v")])
     branches = [wire.subgraph("then_branch", inner), wire.subgraph("else_branch", inner)]
@@ -180,6 +182,43 @@ def _external() -> Iterator[Hostile]:
         external_and_raw=simple(add, [sneaky]),
         external_in_a_list=simple([node("Relu", ["x"], ["y"], attribute)]),
     )
+
+
+def _archives() -> Iterator[Hostile]:
+    whole, add = models.small_network(), [node("Add", ["x", "w"], ["y"])]
+
+    def weights(*tensors: bytes) -> bytes:
+        return _tarred({"model.onnx": simple(add, tensors), "weights": bytes(16)})
+
+    linked = tarfile.TarInfo("weights")
+    linked.type, linked.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    yield from _refused(
+        "archive",
+        tar_with_a_path=_tarred({"../../etc/cron.d/model.onnx": whole}),
+        tar_with_an_absolute_path=_tarred({"model.onnx": whole, "/etc/cron.d/weights": b"*"}),
+        tar_of_two_models=_tarred({"model.onnx": whole, "other/model.onnx": whole}),
+        tar_without_a_model=_tarred({"weights": bytes(16)}),
+        tar_with_a_link=linked.tobuf() + _tarred({"model.onnx": simple(add, [elsewhere("weights")])}),
+        tar_with_a_file_twice=_tarred({"model.onnx": whole, "./model.onnx": whole}),
+        tar_that_ends_early=_tarred({"model.onnx": whole})[:700],
+        **{f"tar_of_{name}": content for name, content in tars.hostile().items()},
+    )
+    yield from _refused(
+        "external_data",
+        tar_and_an_absolute_path=weights(elsewhere("/etc/passwd")),
+        tar_and_a_path_above=weights(elsewhere("../../../../etc/passwd")),
+        tar_and_a_missing_file=weights(elsewhere("other")),
+        tar_and_no_path=weights(elsewhere("")),
+        tar_and_too_few_bytes=weights(elsewhere("weights", size=5)),
+        tar_and_an_offset_beyond=weights(elsewhere("weights", offset=8)),
+        tar_and_a_negative_offset=weights(elsewhere("weights", offset=-16)),
+        tar_and_a_huge_offset=weights(elsewhere("weights", offset=10**30)),
+        tar_and_another_length=weights(elsewhere("weights", length=12)),
+    )
+    large = [elsewhere("weights", f"w{place}", size=2**20) for place in range(600)]
+    packed = _tarred({"model.onnx": simple(add, [elsewhere("weights"), *large]), "weights": bytes(2**22)})
+    yield from _refused("too_large", tar_of_the_same_bytes_600_times=packed)
+    yield from _refused("not_onnx", tar_of_a_text=_tarred({"model.onnx": b"<script>alert(1)</script>"}))
 
 
 def _names() -> Iterator[Hostile]:

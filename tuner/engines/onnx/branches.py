@@ -25,6 +25,11 @@ _MOST_VALUES = 32
 _BRANCHES = ("then_branch", "else_branch")
 
 
+def applies(model: onnx.ModelProto) -> bool:
+    """Return whether the model has branches to choose from."""
+    return any(_is_if(node) for node in model.graph.node)
+
+
 def take(static: onnx.ModelProto, original: onnx.ModelProto, inputs: Arrays) -> onnx.ModelProto | None:
     """Return a model of static shapes with the only branches with which ONNX Runtime loads it, or None.
 
@@ -32,7 +37,7 @@ def take(static: onnx.ModelProto, original: onnx.ModelProto, inputs: Arrays) -> 
     input that chose the branch. That input stays and has no effect. None also if there are several such combinations.
     """
     count = sum(_is_if(node) for node in static.graph.node)
-    if not 1 <= count <= _MOST:
+    if count > _MOST:
         return None
     candidates = [_with(static, chosen) for chosen in itertools.product(_BRANCHES, repeat=count)]
     loaded = [candidate for candidate in candidates if _loads(candidate)]

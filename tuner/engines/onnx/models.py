@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from tuner.engines.onnx import vetting
+from tuner.engines.onnx import external, vetting
 from tuner.engines.onnx.vetting import refuse, shown
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -19,36 +19,42 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 _SIGNATURES = (
     (0, b"PK\x03\x04", "a zip archive (torch.save writes such files, too)"),
     (0, b"\x1f\x8b", "a gzip file"),
-    (257, b"ustar", "a tar archive"),
     (0, b"\x89HDF", "an HDF5 file (as Keras writes)"),
     (4, b"TFL3", "a TensorFlow Lite file"),
 )
 """Start, signature and description of files that people take for models."""
+_LARGE_BYTES = 2**20
 _FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
 
 
 def read(path: str) -> onnx.ModelProto:
-    """Read and check one self-contained ONNX file.
+    """Read and check an ONNX file, or a tar archive of one and the files with its weights.
 
     Raises EngineFailure ``invalid_model``, ``unsupported_operators``.
     """
     try:
-        content = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            model = external.read(file) if external.is_archive(file) else _parsed(file)
     except OSError as error:
         raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
-    try:
-        model = onnx.load_model_from_string(content)
-    except DecodeError as error:
-        raise refuse("not_onnx", _what(content)) from error
     check(model)
     return model
+
+
+def _parsed(file: BinaryIO) -> onnx.ModelProto:
+    file.seek(0)
+    content = file.read()
+    try:
+        return onnx.load_model_from_string(content)
+    except DecodeError as error:
+        raise refuse("not_onnx", _what(content)) from error
 
 
 def _what(content: bytes) -> str:
     """Describe a file that is no ONNX model."""
     for start, signature, kind in _SIGNATURES:
         if content[start : start + len(signature)] == signature:
-            return f"{kind}, not an ONNX file; upload one .onnx file that holds its weights"
+            return f"{kind}, not an ONNX file; upload an .onnx file, or a tar archive of one and its weights"
     return "not an ONNX file, or truncated"
 
 
@@ -58,9 +64,30 @@ def check(model: onnx.ModelProto) -> None:
         raise refuse("not_onnx", "the file contains no graph")
     vetting.check(model)
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(_without_weights(model))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise refuse("checker", f"onnx.checker: {str(error).strip()[:1500]}") from error
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with its large weights, which vetting has checked, as inputs: the checker copies all twice."""
+    large = {tensor.name for tensor in model.graph.initializer if len(tensor.raw_data) > _LARGE_BYTES}
+    if not large:
+        return model
+    graph = onnx.GraphProto()
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            getattr(graph, field.name).extend(value) if field.is_repeated else setattr(graph, field.name, value)
+    fed = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.name not in large:
+            graph.initializer.append(tensor)
+        elif tensor.name not in fed:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return onnx.ModelProto(
+        ir_version=model.ir_version, graph=graph, opset_import=model.opset_import, functions=model.functions,
+        training_info=model.training_info,
+    )  # fmt: skip
 
 
 def fed_inputs(model: onnx.ModelProto) -> list[Any]:

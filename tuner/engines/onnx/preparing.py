@@ -98,10 +98,8 @@ def _shown(shape: list[Any]) -> str:
     return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"
 
 
-def fix(model: onnx.ModelProto, resolved: Shapes) -> onnx.ModelProto:
-    """Return a copy with static inputs, and without weights listed as inputs, so that they can be folded."""
-    static = onnx.ModelProto()
-    static.CopyFrom(model)
+def fix(static: onnx.ModelProto, resolved: Shapes) -> None:
+    """Make inputs static, in place, and drop weights listed as inputs, so that they can be folded."""
     inputs = models.fed_inputs(static)
     del static.graph.input[:]
     static.graph.input.extend(inputs)
@@ -114,7 +112,6 @@ def fix(model: onnx.ModelProto, resolved: Shapes) -> onnx.ModelProto:
     for value in static.graph.output:
         if any(not isinstance(size, int) for size in models.spec(value)["shape"]):
             value.type.tensor_type.ClearField("shape")
-    return static
 
 
 def set_shape(value: Any, shape: list[int]) -> None:
@@ -136,8 +133,11 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     standard domains, fails the checker or disagrees with the original, the unfolded one is used. Loops, quantized
     operators and recurrent layers are replaced by plain operators if ONNX Runtime computes the same with them.
     """
-    model = models.read(path)
-    static = fix(model, resolve(model, input_shapes))
+    static = models.read(path)
+    resolved = resolve(static, input_shapes)
+    # A copy of all weights is made only where it may be needed.
+    original = _copy(static) if branches.applies(static) else None
+    fix(static, resolved)
     if not static.graph.output:
         raise EngineFailure("invalid_model", "the model has no outputs")
     vetting.check_memory(static)
@@ -145,11 +145,12 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     try:
         session = sessions.open_session(static.SerializeToString(), threads=1)
     except EngineFailure:
-        taken = branches.take(static, model, inputs)
+        taken = branches.take(static, original, inputs) if original else None
         if taken is None:
             raise
         static, session = taken, sessions.open_session(taken.SerializeToString(), threads=1)
     expected = sessions.run(session, inputs)
+    del session, original
     for value in static.graph.output:
         # An actual run is authoritative; shape inference leaves gaps.
         set_shape(value, list(expected[value.name].shape))
@@ -170,15 +171,19 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     }
 
 
+def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    return copied
+
+
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the model without operators that few compilers support, or None if it has none or proof fails."""
     if not any(
         node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node) for node in model.graph.node
     ):
         return None
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
-    done = applying.apply(copied, 0, applying.PLAIN)
+    done = applying.apply(_copy(model), 0, applying.PLAIN)
     for name, reason in done.undone.items():
         _log.warning("operators were not replaced by plain ones (%s): %s", name, reason)
     if not done.applied:

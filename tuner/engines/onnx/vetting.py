@@ -25,7 +25,9 @@ REASONS = {
     "checker": "`onnx.checker` rejects it",
     "ir_version": "an unknown or too new IR version",
     "opset_version": "an unknown or too new operator set, or one domain in two versions",
-    "external_data": "weights in external files, anywhere in the model",
+    "archive": "an archive with links, paths that lead out, or not exactly one `.onnx` file",
+    "external_data": "weights in external files that are missing, or too short",
+    "too_large": "more than 2 GiB of weights",
     "too_many": "too many nodes, tensors, values or functions, as written or with functions expanded",
     "nested_too_deep": "graphs or functions nested too deeply, or recursive functions",
     "name": "a name that is too long, contains control characters or is not UTF-8",
@@ -259,23 +261,39 @@ def check_tensor(tensor: Any) -> None:
     Raises EngineFailure ``invalid_model``: ``external_data``, ``dtype``, ``shape``, ``tensor_size``.
     """
     if tensor.data_location == _T.EXTERNAL or tensor.external_data:
-        raise refuse("external_data", "the model has weights in external files; save it as one file")
+        raise refuse(
+            "external_data",
+            "the model has weights in external files; upload one tar archive of the .onnx file and these files",
+        )
     if tensor.HasField("segment"):
         raise refuse("tensor_size", f"tensor {shown(tensor.name)} has segments, which are not supported")
     if tensor.data_type != _T.STRING and tensor.data_type not in _BITS:
         raise refuse(
             "dtype", f"tensor {shown(tensor.name)} has element type {tensor.data_type}, which ONNX does not define"
         )
+    _check_size(tensor, _elements(tensor))
+
+
+def data_bytes(tensor: Any) -> int:
+    """Return the bytes of a tensor's data in a file. Raises EngineFailure ``invalid_model``: ``dtype``, ``shape``."""
+    if tensor.data_type not in _BITS:
+        raise refuse(
+            "dtype", f"tensor {shown(tensor.name)} has element type {tensor.data_type}, which files cannot have"
+        )
+    return -(-_elements(tensor) * _BITS[tensor.data_type] // 8)
+
+
+def _elements(tensor: Any) -> int:
     if any(size < 0 for size in tensor.dims) or math.prod(tensor.dims) > _LARGEST:
         raise refuse("shape", f"tensor {shown(tensor.name)} has the shape {list(tensor.dims)[:8]}")
-    _check_size(tensor, math.prod(tensor.dims))
+    return math.prod(tensor.dims)
 
 
 def _check_size(tensor: Any, count: int) -> None:
     where, entries = _FIELDS.get(tensor.data_type, ("int32_data", 1))
     given = {name: len(getattr(tensor, name)) for name in _ALL_FIELDS if len(getattr(tensor, name))}
     if tensor.HasField("raw_data") and (not given or tensor.raw_data):
-        expected = -(-count * _BITS.get(tensor.data_type, 0) // 8)
+        expected = data_bytes(tensor) if tensor.data_type in _BITS else 0
         fits = tensor.data_type != _T.STRING and not given and len(tensor.raw_data) == expected
         held = f"{len(tensor.raw_data)} bytes"
     else:

@@ -3,8 +3,8 @@
 Every row is determined by running an engine as a job would: import, untuned build, comparison with ONNX Runtime on
 seeded inputs, then a few trials on the heaviest tuning tasks, a build with their records, and the comparison again.
 Rows are kept in ``build/coverage.json``, each with the commit and the CPU, so an interrupted run continues.
-``--write`` renews ``docs/reference/coverage.md`` and the table of all rows beside it. It shows what works, not how
-fast it becomes.
+``--write`` renews ``docs/reference/coverage.md`` and the table of all rows beside it, which keeps those that this
+checkout has not measured. It shows what works, not how fast it becomes.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def main(arguments: Sequence[str]) -> int:
                 rows.save(options.rows, found)
     show({"trials": options.trials, "summary": summary(found), "rows": found})
     if options.write:
+        kept = read_table(_TABLE.read_text())
+        found += [row for row in kept if find(found, row["model"], row["route"]) is None]
         _PAGE.write_text(page(found))
         _TABLE.write_text(table(found))
     return 0
@@ -294,7 +296,7 @@ def page(rows: Sequence[Row]) -> str:
         counts = [sum(row["route"] == route and bool(row.get(step, True)) for row in rows) for route in routes]
         lines.append(f"| {step} | {' | '.join(map(str, counts))} |")
     failed: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
+    for row in _in_order(rows):
         if not row["verified"]:
             failed.setdefault((row["model"], row["reason"]), []).append(row["route"])
     reasons = [f"* {model}, {', '.join(found)}: {_plain(why)}" for (model, why), found in failed.items()]
@@ -307,15 +309,27 @@ def _plain(reason: str) -> str:
     return cut.replace("|", "\\|").replace("<", "&lt;")
 
 
+def _in_order(rows: Sequence[Row]) -> list[Row]:
+    order = {name: position for position, name in enumerate(zoo.MODELS)}
+    return sorted(rows, key=lambda row: (order[row["model"]], list(ROUTES).index(row["route"])))
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return all rows as CSV, in the zoo's order."""
-    order = {name: position for position, name in enumerate(zoo.MODELS)}
     written = io.StringIO()
     writer = csv.DictWriter(written, _COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for row in sorted(rows, key=lambda row: (order[row["model"]], list(ROUTES).index(row["route"]))):
+    for row in _in_order(rows):
         writer.writerow({**row, **_described(row["model"])})
     return written.getvalue()
+
+
+def read_table(text: str) -> list[Row]:
+    """Return the rows of a table."""
+    rows: list[Row] = [
+        {name: value or None for name, value in row.items()} for row in csv.DictReader(io.StringIO(text))
+    ]
+    return [{**row, **{step: row[step] == "True" for step in _STEPS}} for row in read]
 
 
 def _described(name: str) -> Mapping[str, str]:

@@ -59,6 +59,16 @@ def test_the_table_has_a_line_for_each_model_and_route() -> None:
     assert (lines[0]["family"], lines[0]["part"], lines[0]["peak_mb"]) == ("OCR", "seen", "300")
 
 
+def test_rows_of_the_table_are_read_as_they_were_written() -> None:
+    written = coverage.table(ROWS)
+    read = coverage.read_table(written)
+    assert [(row["model"], row["route"], row["verified"]) for row in read] == [
+        (row["model"], row["route"], row["verified"]) for row in coverage._in_order(ROWS)
+    ]
+    assert coverage.table(read) == written
+    assert coverage.page(read) == coverage.page(ROWS)
+
+
 def test_a_model_counts_as_reached_if_one_engine_gets_there() -> None:
     assert coverage.summary(ROWS) == {"models": 2, "imports": 2, "verified": 2, "tuned": 2}
 

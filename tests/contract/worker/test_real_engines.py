@@ -33,7 +33,7 @@ def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def finish(bench: Bench, *, content: bytes | None = None, **request: Any) -> Job:
     shapes = {} if content else {"image": (1, 3, 16, 16)}
-    job_id = bench.job(trials=8, content=content or models.small_network(), input_shapes=shapes, **request)
+    job_id = bench.job(content=content or models.small_network(), **{"trials": 8, "input_shapes": shapes, **request})
     runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
     runtime.run_job(job_id)
     return bench.get(job_id)

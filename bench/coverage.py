@@ -326,7 +326,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def read_table(text: str) -> list[Row]:
     """Return the rows of a table."""
-    rows: list[Row] = [
+    read: list[Row] = [
         {name: value or None for name, value in row.items()} for row in csv.DictReader(io.StringIO(text))
     ]
     return [{**row, **{step: row[step] == "True" for step in _STEPS}} for row in read]

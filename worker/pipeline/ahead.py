@@ -7,6 +7,7 @@ by side, in two processes of the engine.
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,13 +38,19 @@ def extracted(context: JobContext) -> Iterator[None]:
         return
     left = context.limit.left
     seconds = EXTRACT_SECONDS if left is None else min(EXTRACT_SECONDS, _SHARE * left)
-    extract = partial(reuse.tasks_of, replace(context, compilers=_AHEAD), seconds=seconds)
+    stopped = threading.Event()
+    extract = partial(
+        reuse.tasks_of,
+        replace(context, compilers=_AHEAD),
+        seconds=seconds,
+        canceled=lambda: stopped.is_set() or context.canceled(),
+    )
     with ThreadPoolExecutor(1, thread_name_prefix="extract") as executor:
         extraction = executor.submit(contextvars.copy_context().run, extract)
         try:
             yield
         except BaseException:
-            context.engines.close(context.engine, role=_AHEAD)
+            stopped.set()
             raise
     _settle(context, extraction)
 

@@ -7,7 +7,7 @@ Tasks that an engine extracted from the same model before are not extracted agai
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -120,15 +120,20 @@ def _others(context: JobContext, task: ExtractedTask) -> list[Record]:
         )
 
 
-def tasks_of(context: JobContext, *, seconds: float = EXTRACT_SECONDS) -> list[ExtractedTask]:
-    """Tuning tasks of the leading tuner, extracted within ``seconds``. Raises EngineError, LeaseLost."""
+def tasks_of(
+    context: JobContext, *, seconds: float = EXTRACT_SECONDS, canceled: Callable[[], bool] | None = None
+) -> list[ExtractedTask]:
+    """Tuning tasks of the leading tuner, extracted within ``seconds`` unless ``canceled``, or the job, ends it.
+
+    Raises Canceled, EngineError, LeaseLost.
+    """
     found = known(context)
     if found is not None:
         return found
     error = context.extraction_errors.pop(context.tuner, None)
     if error is not None:
         raise error
-    return _extract(context, seconds)
+    return _extract(context, seconds, canceled)
 
 
 def known(context: JobContext) -> list[ExtractedTask] | None:
@@ -170,11 +175,11 @@ def definition(context: JobContext, workload_key: str) -> str | None:
     return str(path)
 
 
-def _extract(context: JobContext, seconds: float) -> list[ExtractedTask]:
+def _extract(context: JobContext, seconds: float, canceled: Callable[[], bool] | None) -> list[ExtractedTask]:
     folder = context.folder / "extracted" / str(context.tuner)
     folder.mkdir(parents=True, exist_ok=True)
     params = {**context.build_params(context.tuner), "out_dir": str(folder)}
-    answer = context.ask(context.compiler(), "extract", params, timeout=seconds)
+    answer = context.ask(context.compiler(), "extract", params, timeout=seconds, canceled=canceled)
     found = [ExtractedTask(**task) for task in answer["tasks"]]
     texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
     keys = [_key(context, digest) for digest in (context.model.digest, _digest(params["model"]))]

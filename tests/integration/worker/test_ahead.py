@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -53,6 +54,18 @@ def test_a_failure_is_reported_by_the_plan_alone(bench: Bench) -> None:
     assert failure.code == "engine_request_failed"
     assert failure.details["engine_code"] == "extract_failed"
     assert len(bench.script.asked("extract")) == 1
+
+
+def test_a_job_that_fails_does_not_wait_for_the_extraction(bench: Bench) -> None:
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if is_untuned(method, params):
+            raise errors.EngineRequestFailed("compile_failed", "no build")
+
+    bench.script.takes = lambda method, _: 600.0 if method == "extract" else 0.0
+    bench.script.refuse = refuse
+    started = time.monotonic()
+    assert bench.failure(bench.run()).details["engine_code"] == "compile_failed"
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize("error", [Killed(), Canceled()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,10 @@ RELAX: dict[str, Any] = {
 }
 _KEYS = {"autotvm": "", "ansor": "ansor:", "metaschedule": "ms:"}
 """Before the name of a task: workload keys of different tuners never meet."""
+_CHOSEN = "chosen.jsonl"
+"""File of a build with its schedules."""
+_LOOK_SECONDS = 0.25
+"""Between two looks whether a request is canceled."""
 SPEC = TensorSpec(name="x", dtype="float32", shape=(1, 3, 8, 8))
 
 
@@ -44,6 +49,8 @@ class Script:
     space_size: int = 1000
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Tasks with other workload keys than their names."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    """Of tasks; others are described by their names."""
     alternatives: Mapping[str, int] = field(default_factory=dict)
     """Of tasks."""
     failing: frozenset[str] = frozenset()
@@ -100,6 +107,8 @@ class Script:
     """Called with every request; may raise."""
     standalone: bool = False
     """Whether builds have a library, which the library engine runs."""
+    layers: Callable[[Mapping[str, int]], list[dict[str, Any]]] | None = None
+    """The profile of a build, by the index of each workload's schedule."""
     memory_bytes: int | None = None
     """What engines may use for the model."""
     limited: list[tuple[str, int | None]] = field(default_factory=list)
@@ -191,7 +200,8 @@ class ScriptedEngine:
             for kind, data in self._script.tells(method, {**params, "engine": self._hello["engine"]}):
                 if on_event:
                     on_event(kind, data)
-            self._pass_time(self._script.takes(method, {**params, "engine": self._hello["engine"]}), timeout)
+            seconds = self._script.takes(method, {**params, "engine": self._hello["engine"]})
+            self._pass_time(seconds, timeout, canceled or (lambda: False))
             self._script.refuse(method, {**params, "engine": self._hello["engine"]})
             if method == "tune":
                 return self._tune(params, on_event or (lambda _kind, _data: None), canceled or (lambda: False))
@@ -203,12 +213,15 @@ class ScriptedEngine:
             self._alive = False
             raise
 
-    def _pass_time(self, seconds: float, timeout: float | None) -> None:
+    def _pass_time(self, seconds: float, timeout: float | None, canceled: Callable[[], bool]) -> None:
+        left = seconds if timeout is None else min(seconds, timeout)
+        while left > 0:
+            if canceled():
+                raise Canceled
+            self._script.sleep(min(left, _LOOK_SECONDS))
+            left -= _LOOK_SECONDS
         if timeout is not None and seconds > timeout:
-            self._script.sleep(timeout)
             raise errors.EngineTimeout("it exceeded its time limit")
-        if seconds:
-            self._script.sleep(seconds)
 
     def _check(self, params: dict[str, Any]) -> dict[str, Any]:
         assert Path(params["model"]).is_file()
@@ -249,6 +262,9 @@ class ScriptedEngine:
     def _profile(self, params: dict[str, Any]) -> dict[str, Any]:
         [seconds] = self._time({**params, "repeat": 1})["samples"]
         tensors = {"inputs": [[1, 3, 8, 8]], "outputs": [[1, 4, 8, 8]]}
+        if "bundle" in params and self._script.layers:
+            layers = self._script.layers(_chosen(Path(params["bundle"])))
+            return {"seconds": math.fsum(layer["seconds"] for layer in layers), "layers": layers}
         if "bundle" in params:
             layer = {**tensors, "name": "fused_conv2d", "weights": [[4, 3, 3, 3]], "bytes": 2224}
         else:
@@ -286,6 +302,7 @@ class ScriptedEngine:
             raise errors.EngineRequestFailed("compile_failed", "TVM cannot compile the model")
         if any(self._is_poisoned(line) for line in chosen):
             _touch(Path(params["out_dir"]) / "poisoned")
+        (Path(params["out_dir"]) / _CHOSEN).write_text("\n".join(chosen))
         return {"files": files, "records": chosen, "seconds": 0.0}
 
     def _audit(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -302,7 +319,8 @@ class ScriptedEngine:
         narrow = f"{params['precision']}:" if params["precision"] in ("bf16", "int8") else ""
         tasks = [
             {
-                "position": position, "name": f"{name}.x86", "description": name,
+                "position": position, "name": f"{name}.x86",
+                "description": self._script.descriptions.get(name, name),
                 "workload_key": f'["{prefix}{narrow}{self._script.renamed.get(name, name)}"]',
                 "weight": 1, "flop": 1e6, "space_size": self._script.space_size,
                 "definition": self._define(params, name) if prefix else None,
@@ -388,7 +406,9 @@ class ScriptedEngine:
         event = {
             "workload_key": key,
             "trial_number": params["first_trial"] + number,
-            "schedule": json.dumps({"key": key, "index": index, "result": [latencies, 0, 0.0, 0.0]}),
+            "schedule": json.dumps(
+                {"key": key, "index": index, "config": {"entity": []}, "result": [latencies, 0, 0.0, 0.0]}
+            ),
             "schedule_digest": digest_of(f"{key}{index}"),
             "latencies": latencies,
             "error": "build_error" if failed else None,
@@ -418,6 +438,11 @@ def _fastest(path: str | None) -> list[str]:
     for line in lines:
         first.setdefault(json.loads(line)["key"], line)
     return list(first.values())
+
+
+def _chosen(bundle: Path) -> dict[str, int]:
+    lines = map(json.loads, (bundle / _CHOSEN).read_text().splitlines())
+    return {line["key"]: line["index"] for line in lines}
 
 
 def _touch(path: Path) -> str:

@@ -233,7 +233,7 @@ class BenchmarkResult(StageResult):
     stage: ClassVar[Stage] = Stage.BENCHMARK
     report: Report
     profile: Profile | None = None
-    """Of the published build, or of the best compiled one."""
+    """Of the published build."""
     unprofiled: str = ""
     """Why there is no profile."""
 

@@ -43,6 +43,8 @@ _ELEMENTWISE = frozenset(
     }
 )  # fmt: skip
 """Operators that compilers fuse into the kernel before them."""
+_MOST_PAIRS = 1_000_000
+"""Pairs of kernels and nodes that are compared, which takes a few seconds; of more, the first that are alike match."""
 _NUMBER = re.compile(r"_?\d+$")
 """What tells kernels of one kind apart."""
 _SHAPE = re.compile(r"\d+(?:×\d+)+")
@@ -126,8 +128,10 @@ def _partners(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> dict[int, i
     shaped = [place for place, kernel in enumerate(kernels) if "outputs" in kernel]
     products = [place for place in shaped if _is_of_product(kernels[place])]
     computed = [place for place, node in enumerate(nodes) if node["operator"] in _KIND_OF]
-    scores = [[_likeness(kernels[kernel], nodes[node]) for node in computed] for kernel in products]
-    found = {products[row]: computed[column] for row, column in _in_order(scores)}
+    found: dict[int, int] = {}
+    if len(products) * len(computed) <= _MOST_PAIRS:
+        scores = [[_likeness(kernels[kernel], nodes[node]) for node in computed] for kernel in products]
+        found = {products[row]: computed[column] for row, column in _in_order(scores)}
 
     def match(among: Sequence[int], is_pair: Callable[[Answer, Answer], object]) -> None:
         free = [place for place in range(len(nodes)) if place not in set(found.values())]

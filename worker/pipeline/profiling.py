@@ -48,24 +48,18 @@ def _hindrance(context: JobContext, report: Report) -> str | None:
         return "nothing was measured on the worker's CPU"
     if context.model.facts.format is not ModelFormat.ONNX:
         return "ONNX Runtime, which a profile is compared with, does not run IRModules"
-    if not {_variant(context, report), Variant.REFERENCE} <= report.timings.keys():
+    if not {report.published, Variant.REFERENCE} <= report.timings.keys():
         return "the build or ONNX Runtime was not timed"
-    if not builds.process_of(context, _variant(context, report)).is_library:
+    if not builds.process_of(context, report.published).is_library:
         return "the build needs TVM, and only libraries are profiled"
-    seconds = math.fsum(_seconds(report, each) for each in (_variant(context, report), Variant.REFERENCE))
+    seconds = math.fsum(_seconds(report, each) for each in (report.published, Variant.REFERENCE))
     if _RUNS[0] * _RUNS_EACH * seconds > min(_MOST_SECONDS, context.limit.unspent / 2):
         return "a profile would have taken too long"
     return None
 
 
-def _variant(context: JobContext, report: Report) -> Variant:
-    """Return the compiled build to profile: what is published, if it is one."""
-    compiled = builds.compiled(context)
-    return report.published if report.published in compiled else compiled[-1]
-
-
 def _measure(context: JobContext, report: Report) -> Profile:
-    variant = _variant(context, report)
+    variant = report.published
     process = builds.process_of(context, variant)
     bundle = {"bundle": str(builds.folder(context, variant))}
     reference = {"path": str(context.prepared)}

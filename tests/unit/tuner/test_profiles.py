@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from domain.profiles import Bandwidth, Bound, OperatorTime, Peak, Profile
 from tuner.results import profiles
@@ -171,3 +174,26 @@ def test_builds_without_shapes_are_listed_by_kernel() -> None:
         "fused_nn_conv2d": (("fused_nn_conv2d",), ()),
         "Conv": ((), ("Conv /1/Conv",)),
     }
+
+
+SIZES = st.sampled_from([(8, 64), (64, 8), (64, 64)])
+
+
+@given(st.lists(SIZES, max_size=6), st.lists(SIZES, max_size=6))
+def test_every_kernel_and_node_is_listed_once_whatever_matches(built: list[Any], known: list[Any]) -> None:
+    kernels = [kernel(f"conv2d_{n}", [1, i, 4, 4], [o, i, 1, 1], [1, o, 4, 4]) for n, (i, o) in enumerate(built)]
+    nodes = [node("Conv", f"/{n}", [[1, i, 4, 4], [o, i, 1, 1]], [1, o, 4, 4]) for n, (i, o) in enumerate(known)]
+    found = made(kernels, nodes).operators
+    assert sorted(name for each in found for name in each.kernels) == sorted(each["name"] for each in kernels)
+    assert sorted(name for each in found for name in each.nodes) == sorted(f"Conv {each['name']}" for each in nodes)
+    pairs = sum(len(each.kernels) == 1 and len(each.nodes) == 1 for each in found)
+    assert pairs == sum(min(built.count(size), known.count(size)) for size in set(built))
+
+
+def test_thousands_of_layers_are_matched_in_seconds() -> None:
+    layers = 3000
+    kernels = [{**BLOCKED, "name": f"conv2d_{number}"} for number in range(layers)]
+    nodes = [{**CONV, "name": f"/{number}"} for number in range(layers)]
+    started = time.process_time()
+    assert len(made(kernels, nodes).operators) == layers
+    assert time.process_time() - started < 30

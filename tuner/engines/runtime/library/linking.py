@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,34 +50,27 @@ const tunesmith_api *{function}(uint32_t version, const char **error);
 #endif
 """
 _OPTIONS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
-_PROVIDED = frozenset(
+_CALLED = ".tvm_func."
+"""Prefix of the symbols in which kernels keep what they call by name."""
+_CALLERS = frozenset(
     {
-        "TVMFFIErrorSetRaisedFromCStrParts",
-        "__TVMAPISetLastError",
-        "__TVMBackendAllocWorkspace",
-        "__TVMBackendFreeWorkspace",
         "__TVMBackendGetFuncFromEnv",
-        "__TVMBackendParallelBarrier",
-        "__TVMBackendParallelLaunch",
         "__TVMFFIEnvModLookupFromImports",
         "__TVMFFIFunctionCall",
         "__TVMFFIHandleInitOnce",
         "__TVMFuncCall",
     }
 )
-"""Functions of TVM's runtime that the driver defines, most of them as pointers."""
-_CALLED = ".tvm_func."
-"""Prefix of the symbols in which kernels keep what they call by name."""
-_CALLERS = frozenset(
-    {
-        "TVMBackendGetFuncFromEnv",
-        "TVMFFIEnvModLookupFromImports",
-        "TVMFFIFunctionCall",
-        "TVMFFIHandleInitOnce",
-        "TVMFuncCall",
-    }
-)
 """Functions through which kernels call others by name."""
+_PROVIDED = _CALLERS | {
+    "TVMFFIErrorSetRaisedFromCStrParts",
+    "__TVMAPISetLastError",
+    "__TVMBackendAllocWorkspace",
+    "__TVMBackendFreeWorkspace",
+    "__TVMBackendParallelBarrier",
+    "__TVMBackendParallelLaunch",
+}
+"""Functions of TVM's runtime that the driver defines, most of them as pointers."""
 _FOR_CALLS = frozenset({"calls.c", "sorting.c"})
 """Sources of the driver for such kernels alone: they take as long to compile as the others together."""
 _CALLABLE = frozenset(f"tvm.contrib.sort.{name}" for name in ("argsort", "argsort_nms", "sort", "topk"))
@@ -160,15 +153,11 @@ def _driver(objects: Sequence[Path]) -> list[str]:
                 called.add(name.removeprefix(_CALLED))
             elif name.startswith("__TVM") or (name.startswith("TVM") and not symbol.is_defined):
                 imported.add(name)
-    lacking = sorted(called - _CALLABLE) or sorted(_bare(imported - _PROVIDED))
+    lacking = sorted(called - _CALLABLE) or sorted(name.removeprefix("__") for name in imported - _PROVIDED)
     if lacking:
         raise NotStandalone(f"functions of TVM's runtime: {', '.join(lacking)}")
-    left_out = frozenset() if called or not _CALLERS.isdisjoint(_bare(imported)) else _FOR_CALLS
+    left_out = frozenset() if called or not _CALLERS.isdisjoint(imported) else _FOR_CALLS
     return [str(path) for path in sorted(DRIVER.glob("*.c")) if path.name not in left_out]
-
-
-def _bare(names: Iterable[str]) -> set[str]:
-    return {name.removeprefix("__") for name in names}
 
 
 def separate_library(compiler: str, name: str) -> str:

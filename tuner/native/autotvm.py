@@ -8,6 +8,8 @@ from tuner.native import targets
 from tuner.native.lines import NativeRecord, digest, expect, is_list, key, moment, outcome, parse
 
 _VERSION = 0.2
+_BLOCKS = ("tile_ic", "tile_oc")
+"""Knobs of the blocked templates."""
 
 
 def read(line: str) -> NativeRecord:
@@ -44,3 +46,12 @@ def _are_entities(entities: object) -> bool:
         isinstance(entity, list) and len(entity) in (3, 4) and all(isinstance(part, str) for part in entity[:2])
         for entity in entities
     )
+
+
+def blocks(line: str) -> tuple[int, ...]:
+    """Return the sizes of the channel blocks that a stored record's schedule reads and writes.
+
+    Empty for templates without blocks.
+    """
+    entities = {knob: value for knob, _, value, *_ in json.loads(line)["config"]["entity"]}
+    return tuple(int(entities[knob][-1]) for knob in _BLOCKS if knob in entities)

@@ -161,7 +161,7 @@ def _unmeasured(context: JobContext) -> Report:
 
 
 def _choice(context: JobContext) -> tuple[str, ...]:
-    return (*context.unavailable, *context.results.choice(Stage.IMPORT, Stage.BASELINE, Stage.PLAN, Stage.TUNE))
+    return (*context.unavailable, *context.results.choice(*Stage))
 
 
 def _settled(context: JobContext, report: Report, candidates: Candidates) -> tuple[Contender, ...]:

@@ -30,7 +30,7 @@ from tuner.results.timing import Timed
 from tuner.search import precisions, racing
 from worker import total_limit
 from worker.engines import MAIN, ONNX
-from worker.pipeline import builds, compiling, recovery, references
+from worker.pipeline import builds, compiling, in_network, recovery, references
 from worker.pipeline.context import COMPILE_SECONDS, JobContext
 
 _ROUNDS = 8
@@ -51,7 +51,7 @@ def run(context: JobContext) -> VerifyResult:
     if not untuned.passed and not right:
         tuned = {each.build.name: each.verification for each in checked}
         raise benchmark.nothing_right({_untuned_name(context.results.baseline.engine): untuned, **tuned})
-    decided = _decide(context, checked)
+    decided, choice = _improved(context, _decide(context, checked), checked, untuned)
     found = {Variant.UNTUNED: _untuned(context, decided.untuned) or untuned}
     if decided.chosen:
         found[Variant.TUNED] = decided.chosen.verification
@@ -60,6 +60,7 @@ def run(context: JobContext) -> VerifyResult:
         tuned=decided.chosen.build if decided.chosen else None,
         untuned=decided.untuned,
         portfolio=tuple(decided.portfolio),
+        choice=choice,
     )
 
 
@@ -200,6 +201,33 @@ def _untuned_engines(context: JobContext) -> list[str]:
     known = {name: seconds for name, seconds in baseline.engines.items() if seconds is not None}
     near = racing.near(known)
     return [baseline.engine, *(name for name in near if near[name] and name != baseline.engine)]
+
+
+def _improved(
+    context: JobContext, decided: _Choice, checked: Sequence[_VerifiedBuild], untuned: Verification
+) -> tuple[_Choice, tuple[str, ...]]:
+    """Let a build with records chosen inside the network compete, too; also return a sentence if it is chosen."""
+    if decided.chosen is None or not decided.chosen.verification.passed:
+        return decided, ()
+    before = decided.chosen.build
+    found = in_network.improved(context, before)
+    _close_compilers(context)
+    if found is None:
+        return decided, ()
+    decided = _decide(context, [*checked, _checked(context, found.build, untuned)])
+    if decided.chosen is None or decided.chosen.build.name != found.build.name:
+        return decided, ()
+    return decided, (_found_in_network(found.operators, before),)
+
+
+def _found_in_network(count: int, build: Build) -> str:
+    operators = "1 operator" if count == 1 else f"{count} operators"
+    records = (
+        "runs faster in the network with another record"
+        if count == 1
+        else "run faster in the network with other records"
+    )
+    return f"{operators} of {build.name} {records}."
 
 
 def _unmeasured(context: JobContext, made: Sequence[Build]) -> tuple[Contender, ...]:

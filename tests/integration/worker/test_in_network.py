@@ -1,0 +1,99 @@
+"""Records are chosen inside the network: what is fastest by itself may be slow there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from domain import errors
+from domain.artifacts import Variant
+from domain.jobs import JobState
+from domain.profiles import Peak
+from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import HELLO
+from worker.pipeline import profiling
+
+FASTEST = 7
+"""Index of the schedule that is fastest by itself."""
+CONV, DENSE = '["conv"]', '["dense"]'
+
+
+def kernel(name: str, data: list[int], weights: list[list[int]], result: list[int], seconds: float) -> dict[str, Any]:
+    return {"name": name, "inputs": [data], "weights": weights, "outputs": [result], "seconds": seconds}
+
+
+def layers(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
+    """In the network the second best convolution is the fastest, and the best dense layer remains that."""
+    conv = {FASTEST: 8e-4, FASTEST - 1: 3e-4}.get(chosen.get(CONV, 0), 9e-4)
+    dense = 2e-4 if chosen.get(DENSE) == FASTEST else 3e-4
+    image, row = [1, 4, 8, 8], [1, 256]
+    return [
+        kernel("fused_conv2d", [1, 3, 8, 8], [[4, 3, 3, 3]], image, conv),
+        kernel("fused_relu", image, [], image, 1e-4),
+        kernel("fused_dense", row, [[10, 256]], [1, 10], dense),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _libraries(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling.peaks, "measure", lambda _: Peak(flops=1e12))
+    bench.script.hellos = {"relay": HELLO, "onnx": HELLO, "library": HELLO}
+    bench.script.standalone = True
+    bench.script.space_size = FASTEST + 1
+    bench.script.descriptions = {"conv": "conv2d 1×3×8×8 ∗ 4×3×3×3", "dense": "dense 1×256 ∗ 10×256"}
+    bench.script.layers = layers
+    bench.script.run_seconds = {
+        "reference": 3e-3, "untuned": 2e-3, "tuned": 1.1e-3, "tuned-autotvm-in-the-network": 0.6e-3,
+    }  # fmt: skip
+
+
+def built(bench: Bench) -> list[str]:
+    return [asked["out_dir"].rpartition("/partial-")[2] for asked in bench.script.asked("compile")]
+
+
+def test_each_operator_gets_the_record_that_is_fastest_in_the_network(bench: Bench) -> None:
+    found = bench.report(bench.run())
+    assert found.published is Variant.TUNED
+    assert found.portfolio[0].name == "autotvm, in the network"
+    assert (found.portfolio[0].verdict, found.portfolio[0].records) == ("published", 2)
+    assert "1 operator of autotvm runs faster in the network with another record." in found.choice
+    made = [name for name in built(bench) if "in-the-network" in name]
+    # Of eight schedules the best, and two that take less than 1.5 times as long by themselves.
+    assert made == [*(f"tuned-autotvm-in-the-network-alternative-{n}" for n in (1, 2)), "tuned-autotvm-in-the-network"]
+
+
+def test_without_a_gain_nothing_is_built_again(bench: Bench) -> None:
+    bench.script.layers = lambda chosen: [{**layer, "seconds": 1e-4} for layer in layers(chosen)]
+    found = bench.report(bench.run())
+    assert "autotvm, in the network" not in [each.name for each in found.portfolio]
+    assert "tuned-autotvm-in-the-network" not in built(bench)
+
+
+def test_builds_of_another_form_are_not_compared(bench: Bench) -> None:
+    def transposed(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
+        found = layers(chosen)
+        return found if chosen.get(CONV) == FASTEST else [found[0], {**found[1], "name": "transpose"}, *found]
+
+    bench.script.layers = transposed
+    bench.run()
+    assert "tuned-autotvm-in-the-network" not in built(bench)
+
+
+def test_a_failure_costs_the_comparison_alone(bench: Bench) -> None:
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "compile" and "alternative-2" in params["out_dir"]:
+            raise errors.EngineRequestFailed("compile_failed", "no build")
+
+    bench.script.refuse = refuse
+    job = bench.run()
+    assert bench.get(job).state is JobState.SUCCEEDED
+    assert any(note.startswith("records were not compared in the network") for note in bench.notes(job))
+    assert bench.report(job).portfolio[0].name == "autotvm"
+
+
+def test_a_wrong_build_is_not_published(bench: Bench) -> None:
+    bench.script.poisoned = frozenset({(CONV, FASTEST - 1)})
+    found = bench.report(bench.run())
+    assert found.portfolio[0].name == "autotvm"

@@ -276,9 +276,10 @@ class StageResults:
         found = self._results.get(kind.stage)
         return found if isinstance(found, kind) else None
 
-    def choice(self, *stages: Stage) -> tuple[str, ...]:
-        """Sentences for the report, of those of these stages that have finished."""
-        found = (self._results.get(stage) for stage in stages)
+    @property
+    def choice(self) -> tuple[str, ...]:
+        """Sentences for the report, of the stages that have finished."""
+        found = (self._results.get(stage) for stage in Stage)
         return tuple(sentence for result in found if result is not None for sentence in result.choice)
 
     @property

@@ -21,7 +21,7 @@ from api.paging import Listed
 from api.response_cache import Status
 from api.services import Services, ServicesDep
 from domain import errors
-from domain.jobs import Job, JobState, Stage, Tuner
+from domain.jobs import Job, JobState, Tuner
 from domain.stage_results import PlanResult, StageResults
 from domain.tokens import Principal
 from domain.workers import Worker
@@ -175,7 +175,7 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
     return schemas.JobDetail(
         **base.model_dump(),
         planned=schemas.planned(results.find(PlanResult)),
-        choice=list(results.choice(Stage.IMPORT, Stage.BASELINE, Stage.PLAN)),
+        choice=list(results.choice),
         timeline=[
             schemas.StageTime(
                 stage=stage.stage,

@@ -203,11 +203,15 @@ def lstm() -> bytes:
     return model(nodes, inputs={"x": (3, 1, 4)}, outputs={"y": (3, 1, 5)}, tensors=tensors)
 
 
-def celu() -> bytes:
+def reversed_sequences() -> bytes:
     """A dense layer and an operator that relax lacks: ``x`` [3, 4] to ``y`` [3, 5]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
-    nodes = [_node("MatMul", ["x", "dense"], ["hidden"]), _node("Celu", ["hidden"], ["y"])]
-    return model(nodes, inputs={"x": (3, 4)}, outputs={"y": (3, 5)}, tensors=[_floats("dense", (4, 5), weights)])
+    nodes = [
+        _node("MatMul", ["x", "dense"], ["hidden"]),
+        _node("ReverseSequence", ["hidden", "lengths"], ["y"], batch_axis=0, time_axis=1),
+    ]
+    tensors = [_floats("dense", (4, 5), weights), _tensor("lengths", (3,), _INT64, struct.pack("<3q", 5, 2, 3))]
+    return model(nodes, inputs={"x": (3, 4)}, outputs={"y": (3, 5)}, tensors=tensors)
 
 
 def quantized_convolution() -> bytes:

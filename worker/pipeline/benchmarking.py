@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from domain import errors
 from domain.artifacts import Conditions, Contender, Report, Runtime, Timing, Variant
-from domain.jobs import RunnerKind, Stage
+from domain.jobs import RunnerKind
 from domain.stage_results import BenchmarkResult
 from tuner.results import benchmark, conditions, timing
 from tuner.results.conditions import Watch
@@ -161,7 +161,7 @@ def _unmeasured(context: JobContext) -> Report:
 
 
 def _choice(context: JobContext) -> tuple[str, ...]:
-    return (*context.unavailable, *context.results.choice(*Stage))
+    return (*context.unavailable, *context.results.choice)
 
 
 def _settled(context: JobContext, report: Report, candidates: Candidates) -> tuple[Contender, ...]:

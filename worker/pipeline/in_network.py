@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from domain import errors
+from domain import errors, progress
 from domain.jobs import Tuner
 from domain.records import Record
 from domain.stage_results import Build
 from tuner.native import autotvm
 from tuner.results import in_network
+from tuner.search import racing
 from worker import total_limit
 from worker.pipeline import builds, compiling, recovery, reuse
 from worker.pipeline.context import JobContext
@@ -67,7 +68,12 @@ def improved(context: JobContext, build: Build) -> Improved | None:
 
 
 def _affordable(context: JobContext) -> int:
-    """Return how many alternatives the time left allows, with the build that results."""
+    """Return how many alternatives the time left allows, with the build that results.
+
+    Small budgets allow one tuned build, as in stage ``compile``.
+    """
+    if progress.tuning_seconds(context.request.budget) <= racing.SAVED_SECONDS:
+        return 0
     left = _TIME_SHARE * total_limit.seconds_to_repeat(context.request.budget, context.limit)
     baseline = context.results.baseline
     profile = _RUNS[0] * _RUNS_EACH * max(baseline.seconds.values(), default=0.0)

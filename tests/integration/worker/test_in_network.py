@@ -13,6 +13,7 @@ from domain.jobs import JobState
 from domain.profiles import Peak
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
+from tuner.search import racing
 from worker.pipeline import profiling
 
 FASTEST = 7
@@ -38,6 +39,8 @@ def layers(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def _libraries(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The budget reaches for several builds.
+    monkeypatch.setattr(racing, "SAVED_SECONDS", -1e6)
     monkeypatch.setattr(profiling.peaks, "measure", lambda _: Peak(flops=1e12))
     bench.script.hellos = {"relay": HELLO, "onnx": HELLO, "library": HELLO}
     bench.script.standalone = True
@@ -62,6 +65,12 @@ def test_each_operator_gets_the_record_that_is_fastest_in_the_network(bench: Ben
     made = [name for name in built(bench) if "in-the-network" in name]
     # Of eight schedules the best, and two that take less than 1.5 times as long by themselves.
     assert made == [*(f"tuned-autotvm-in-the-network-alternative-{n}" for n in (1, 2)), "tuned-autotvm-in-the-network"]
+
+
+def test_a_small_budget_allows_one_tuned_build(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "SAVED_SECONDS", 100.0)
+    assert bench.report(bench.run(seconds=100)).portfolio[0].name == "autotvm"
+    assert not any("in-the-network" in name for name in built(bench))
 
 
 def test_without_a_gain_nothing_is_built_again(bench: Bench) -> None:

@@ -22,8 +22,6 @@ def _libraries(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling.peaks, "measure", lambda _: Peak(flops=1e12))
     bench.script.hellos = {"relay": HELLO, "onnx": HELLO, "library": HELLO}
     bench.script.standalone = True
-    # Without another record there is nothing to choose inside the network.
-    bench.script.space_size = 1
 
 
 def test_the_published_build_is_profiled_beside_onnx_runtime(bench: Bench) -> None:

@@ -54,7 +54,7 @@ def test_what_is_found_is_stored_proven_and_published(service: Service, tuned: J
     assert all(record.latency or record.error for record in found)
     artifact = service.artifact(job["id"])
     assert (artifact.verified, artifact.toolchain) == (True, job["placement"]["toolchain"])
-    assert set(artifact.report.timings) == set(Variant)
+    assert {Variant.REFERENCE, Variant.UNTUNED, Variant.TUNED} <= set(artifact.report.timings)
     assert all(each.passed for each in artifact.report.verifications.values())
     assert (artifact.report.speedup_over_untuned > 1) == (artifact.report.published is Variant.TUNED)
     best = service.client.get("/v1/best", params={"model": job["model"]}).json()

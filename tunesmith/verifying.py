@@ -49,7 +49,7 @@ _THREADS = frozenset(
         *("__register_atfork", "__sched_cpucount", "__stack_chk_fail", "__tls_get_addr", "clock_gettime", "getauxval"),
         *("pthread_atfork", "pthread_create", "pthread_join", "pthread_mutex_destroy", "pthread_mutex_init"),
         *("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_once", "pthread_sigmask", "sched_getaffinity"),
-        *("sched_setaffinity", "sched_yield", "sigfillset", "syscall", "sysconf"),
+        *("sched_getcpu", "sched_setaffinity", "sched_yield", "sigfillset", "syscall", "sysconf"),
     )
 )
 _FILES = frozenset(
@@ -60,8 +60,8 @@ _FILES = frozenset(
 )
 _COMPUTING = _STARTUP | _MATH | _MEMORY | _TEXT
 _TVM = re.compile(r"(__)?TVM[A-Za-z0-9_]+")
-_SUFFIX = re.compile(r"__(isoc\d\d_)?([a-z_]+?)(_chk)?")
-"""glibc's names for functions in other standards, and with checks of sizes."""
+_SUFFIX = re.compile(r"__(isoc\d\d_)?([a-z0-9_]+?)(_chk|_finite)?")
+"""glibc's names for functions in other standards, with checks of sizes, and without ``errno``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ const tunesmith_api *{function}(uint32_t version, const char **error);
 #endif
 #endif
 """
-_OPTIONS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+_OPTIONS = ("-std=c11", "-O2", "-fPIC", "-fno-plt", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 _CALLED = ".tvm_func."
 """Prefix of the symbols in which kernels keep what they call by name."""
 _CALLERS = frozenset(

@@ -20,7 +20,12 @@ OLD_VERSION(pthread_create, pthread_create);
 OLD_VERSION(pthread_join, pthread_join);
 OLD_VERSION(pthread_sigmask, pthread_sigmask);
 
-enum { ALIGNMENT = 64, KEPT_BLOCKS = 16, YIELDS = 100 };
+enum {
+  ALIGNMENT = 64,
+  KEPT_BLOCKS = 16,
+  YIELDS = 100,        /* between runs: some ten microseconds on an idle machine */
+  YIELDS_IN_RUN = 500  /* within a run: some hundred */
+};
 
 typedef struct block {
   void *memory;
@@ -32,6 +37,7 @@ typedef struct worker {
   pool *pool;
   int number;
   pthread_t thread;
+  atomic_uint claimed;       /* the latest round of which its task was taken, by itself or the caller */
   uint64_t borrowed;         /* bytes of its part of pool.planned */
   block blocks[KEPT_BLOCKS]; /* of temporary memory beyond that, kept for the next kernels */
 } worker;
@@ -44,42 +50,45 @@ struct pool {
   int tasks;
   workspace planned; /* likewise */
   /* Words that threads wait for lie in cache lines of their own. */
-  _Alignas(ALIGNMENT) atomic_int round;
+  _Alignas(ALIGNMENT) atomic_uint round;
   atomic_int sleepers;
+  atomic_int running; /* from pool_enter to pool_leave */
   atomic_int stopping;
-  _Alignas(ALIGNMENT) atomic_int pending;
+  _Alignas(ALIGNMENT) atomic_uint pending; /* tasks of workers that are not done */
   atomic_int caller_sleeps;
   atomic_int failed;
   _Alignas(ALIGNMENT) atomic_int arrived;
   atomic_int barriers;
   atomic_int reported;
   char error[256];
+  atomic_int *cpus; /* on which each thread was when it began its latest task; -1 before that */
   worker workers[];
 };
 
 static _Thread_local worker *self;
 
-static void futex_wait(atomic_int *word, int seen) {
+static void futex_wait(atomic_uint *word, unsigned seen) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-static void futex_wake(atomic_int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+static void futex_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
-/* Look at a word until it differs from seen, for a bounded time. A thread that was just woken may lie on the caller's
- * CPU, which long spinning would keep from it; so yield soon. */
-static int changed_soon(const pool *pool, atomic_int *word, int seen) {
+/* Look at a word until it differs from seen, for a bounded time: longer within a run, whose next launch comes soon. But
+ * others may need the CPU, so yield early. */
+static int changed_soon(const pool *pool, atomic_uint *word, unsigned seen) {
   for (int i = 0; i < pool->spins; ++i) {
     if (atomic_load_explicit(word, memory_order_acquire) != seen) return 1;
     cpu_relax();
   }
-  for (int i = 0; i < YIELDS && pool->spins; ++i) {
+  for (int all = 0, idle = 0; pool->spins && all < YIELDS_IN_RUN && idle < YIELDS; ++all) {
     if (atomic_load_explicit(word, memory_order_acquire) != seen) return 1;
+    idle = atomic_load_explicit(&pool->running, memory_order_relaxed) ? 0 : idle + 1;
     sched_yield();
   }
   return 0;
 }
 
-static void wait_for_round(pool *pool, int seen) {
+static void wait_for_round(pool *pool, unsigned seen) {
   if (changed_soon(pool, &pool->round, seen)) return;
   atomic_fetch_add(&pool->sleepers, 1);
   while (atomic_load(&pool->round) == seen) futex_wait(&pool->round, seen);
@@ -87,7 +96,7 @@ static void wait_for_round(pool *pool, int seen) {
 }
 
 static void wait_for_workers(pool *pool) {
-  for (int left; (left = atomic_load(&pool->pending)) != 0;) {
+  for (unsigned left; (left = atomic_load(&pool->pending)) != 0;) {
     if (changed_soon(pool, &pool->pending, left)) continue;
     atomic_store(&pool->caller_sleeps, 1);
     while ((left = atomic_load(&pool->pending)) != 0) futex_wait(&pool->pending, left);
@@ -95,9 +104,46 @@ static void wait_for_workers(pool *pool) {
   }
 }
 
+/* Move to a CPU of the affinity mask on which no thread with a lower number is. */
+static void move(const pool *pool, int number) {
+  cpu_set_t allowed, free;
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
+  free = allowed;
+  for (int i = 0; i < number; ++i) {
+    const int cpu = atomic_load_explicit(&pool->cpus[i], memory_order_relaxed);
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_CLR((size_t)cpu, &free);
+  }
+  if (CPU_COUNT(&free) && !sched_setaffinity(0, sizeof free, &free)) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+static int note_cpu(const pool *pool, int number) {
+  const int cpu = sched_getcpu();
+  /* Other threads read it often. */
+  if (cpu != atomic_load_explicit(&pool->cpus[number], memory_order_relaxed))
+    atomic_store_explicit(&pool->cpus[number], cpu, memory_order_relaxed);
+  return cpu;
+}
+
+/* The scheduler may put a thread that it wakes on the CPU of another, and leave both there for tens of milliseconds. */
+static void keep_apart(const pool *pool, int number) {
+  const int cpu = note_cpu(pool, number);
+  for (int i = 0; i < number; ++i)
+    if (atomic_load_explicit(&pool->cpus[i], memory_order_relaxed) == cpu) {
+      move(pool, number);
+      note_cpu(pool, number);
+      return;
+    }
+}
+
+/* Take the task of a thread in a round; return whether nobody else did before. */
+static int claim(worker *of, unsigned round) {
+  unsigned before = round - 1;
+  return atomic_compare_exchange_strong(&of->claimed, &before, round);
+}
+
 static void run_task(pool *pool, int number) {
   task_group group = {pool, pool->tasks};
-  if (number < pool->tasks && pool->body(number, &group, pool->closure)) atomic_store(&pool->failed, 1);
+  if (pool->body(number, &group, pool->closure)) atomic_store(&pool->failed, 1);
 }
 
 static void *work(void *argument) {
@@ -106,9 +152,12 @@ static void *work(void *argument) {
   self = mine;
   if (pool->pin) cpu_pin(mine->number);
   /* Not the current round: a launch may precede the start of this thread. */
-  for (int seen = 0;; ++seen) {
+  for (unsigned seen = 0;;) {
     wait_for_round(pool, seen);
+    keep_apart(pool, mine->number);
+    seen = atomic_load(&pool->round);
     if (atomic_load(&pool->stopping)) return NULL;
+    if (!claim(mine, seen)) continue;
     run_task(pool, mine->number);
     if (atomic_fetch_sub(&pool->pending, 1) == 1 && atomic_load(&pool->caller_sleeps)) futex_wake(&pool->pending);
   }
@@ -136,10 +185,15 @@ static void take_back(pool *pool) {
 int pool_restart(pool *pool) {
   atomic_store(&pool->round, 0);
   atomic_store(&pool->sleepers, 0);
+  atomic_store(&pool->running, 0);
   atomic_store(&pool->stopping, 0);
   atomic_store(&pool->pending, 0);
   atomic_store(&pool->caller_sleeps, 0);
   atomic_store(&pool->arrived, 0);
+  for (int i = 0; i < pool->threads; ++i) {
+    atomic_store(&pool->workers[i].claimed, 0);
+    atomic_store(&pool->cpus[i], -1);
+  }
   take_back(pool);
   /* Signals are for the program's threads. */
   sigset_t all, before;
@@ -156,7 +210,7 @@ int pool_restart(pool *pool) {
 }
 
 pool *pool_create(int threads, int spins, int pin) {
-  size_t bytes = sizeof(pool) + (size_t)threads * sizeof(worker);
+  size_t bytes = sizeof(pool) + (size_t)threads * (sizeof(worker) + sizeof(atomic_int));
   bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   pool *made = aligned_alloc(ALIGNMENT, bytes);
   if (!made) return NULL;
@@ -164,6 +218,7 @@ pool *pool_create(int threads, int spins, int pin) {
   made->threads = threads;
   made->spins = spins;
   made->pin = pin;
+  made->cpus = (atomic_int *)&made->workers[threads];
   for (int i = 0; i < threads; ++i) {
     made->workers[i].pool = made;
     made->workers[i].number = i;
@@ -186,10 +241,12 @@ void pool_enter(pool *pool) {
   self = &pool->workers[0];
   atomic_store_explicit(&pool->reported, 0, memory_order_relaxed);
   pool->error[0] = '\0';
+  atomic_store_explicit(&pool->running, 1, memory_order_relaxed);
 }
 
 void pool_leave(int has_failed) {
   if (has_failed) take_back(self->pool);
+  atomic_store_explicit(&self->pool->running, 0, memory_order_relaxed);
   self = NULL;
 }
 
@@ -258,10 +315,19 @@ static int parallel_launch(task_body body, void *closure, int tasks) {
   pool->body = body;
   pool->closure = closure;
   pool->tasks = tasks > 0 && tasks < pool->threads ? tasks : pool->threads;
+  note_cpu(pool, 0);
+  const unsigned round = atomic_load(&pool->round) + 1;
+  for (int i = pool->tasks; i < pool->threads; ++i) atomic_store(&pool->workers[i].claimed, round);
   atomic_store_explicit(&pool->failed, 0, memory_order_relaxed);
-  atomic_store_explicit(&pool->pending, pool->threads - 1, memory_order_relaxed);
+  atomic_store_explicit(&pool->pending, (unsigned)pool->tasks - 1, memory_order_relaxed);
   next_round(pool);
   run_task(pool, 0);
+  /* Threads that are not awake yet would only be waited for. Tasks that meet at barriers have all begun by now. */
+  for (int i = 1; i < pool->tasks; ++i)
+    if (claim(&pool->workers[i], round)) {
+      run_task(pool, i);
+      atomic_fetch_sub(&pool->pending, 1);
+    }
   wait_for_workers(pool);
   return atomic_load_explicit(&pool->failed, memory_order_relaxed) ? -1 : 0;
 }

@@ -2,9 +2,12 @@
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +55,22 @@ static int run(tunesmith_session *session, buffers *all, size_t skew, float star
   }
   CHECK(sum == expected);
   return 0;
+}
+
+/* The library calls these instead of libc's. */
+static atomic_int claimed_cpu = -1, changes;
+static cpu_set_t masks[2]; /* of the first two changes */
+
+int sched_getcpu(void) {
+  unsigned cpu = 0;
+  if (claimed_cpu >= 0) return claimed_cpu;
+  return syscall(SYS_getcpu, &cpu, NULL, NULL) ? -1 : (int)cpu;
+}
+
+int sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *mask) {
+  const int change = changes++;
+  if (change < 2) masks[change] = *mask;
+  return (int)syscall(SYS_sched_setaffinity, thread, bytes, mask);
 }
 
 static tunesmith_session *session_of(int32_t threads) {
@@ -185,13 +204,41 @@ static void check_fork(void) {
   model->close(unused);
 }
 
+static void run_unpinned(const cpu_set_t *mask) {
+  static buffers all;
+  tunesmith_options options = {0, 2, 0, 0};
+  tunesmith_session *session;
+  CHECK(!sched_setaffinity(0, sizeof *mask, mask));
+  changes = 0;
+  CHECK(model->create(&options, &session) == TUNESMITH_OK);
+  /* Until the other thread had a turn. */
+  for (int i = 0; i < RUNS && changes < 2; ++i, usleep(1000)) CHECK(run(session, &all, 0, 1) == 0);
+  model->close(session);
+}
+
+/* A thread that finds itself on the caller's CPU moves, and may be moved by others afterwards. */
+static void check_placement(void) {
+  cpu_set_t allowed, one, others;
+  CHECK(!sched_getaffinity(0, sizeof allowed, &allowed));
+  CPU_ZERO(&one);
+  claimed_cpu = 0;
+  while (!CPU_ISSET((size_t)claimed_cpu, &allowed)) ++claimed_cpu;
+  CPU_SET((size_t)claimed_cpu, &one);
+  run_unpinned(&one);
+  CHECK(changes == 0);
+  if (CPU_EQUAL(&one, &allowed)) return;
+  run_unpinned(&allowed);
+  CPU_XOR(&others, &allowed, &one);
+  CHECK(changes >= 2 && CPU_EQUAL(&masks[0], &others) && CPU_EQUAL(&masks[1], &allowed));
+}
+
 int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*check)(void);
   } cases[] = {{"runs", check_runs},     {"description", check_description}, {"profile", check_profile},
                {"errors", check_errors}, {"threads", check_threads},         {"fork", check_fork},
-               {"memory", check_memory}};
+               {"memory", check_memory}, {"placement", check_placement}};
   const char *error = "";
   if (count != 3) return 2;
   model = tunesmith_open(arguments[1], &error);

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from bench import engines, note, show, zoo
 from domain import errors
-from tuner.engines.runtime.library import linking
+from tuner.engines.runtime.library import linking, operators
 from tuner.host import catalogue, environments
 from tuner.host.inspection import Prepared
 from tuner.results import verification
@@ -40,6 +40,14 @@ _SESSIONS = 4
 _CROWDED = ("c", "python", "onnxruntime", "tvm")
 _PROGRAMS = ("python", "operator", "onnxruntime", "tvm")
 """Ways that are Python programs."""
+_OPERATOR = "operator.onnx"
+"""The model that the way of this name loads."""
+_SET_THREADS = """
+import sys, onnx
+model = onnx.load(sys.argv[1])
+model.graph.node[0].attribute.append(onnx.helper.make_attribute("threads", int(sys.argv[3])))
+onnx.save(model, sys.argv[2])
+"""
 _PACED_RUNS, _PACED_RATE = 40, 10
 _MILLI, _MICRO = 1e3, 1e6
 Facts = dict[str, Any]
@@ -188,6 +196,11 @@ def arms_of(
     programs: Sequence[str] = _PROGRAMS,
 ) -> Iterator[dict[str, Arm]]:
     """Start C and ``programs``, of which Python writes the inputs for C. Raises RuntimeError if a process fails."""
+    if "operator" in programs:
+        # It has its own threads, as many as it was tuned for, whatever ONNX Runtime is told.
+        onnx = environments.interpreter(catalogue.get("onnx"), home)
+        files = (bundle / operators.MODEL, bundle / _OPERATOR)
+        subprocess.run([onnx, "-c", _SET_THREADS, *files, str(threads)], check=True)
     with ExitStack() as stack:
         arms: dict[str, Arm] = {}
         for name in programs:

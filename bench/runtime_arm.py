@@ -143,7 +143,7 @@ def _make(kind: str, folder: Path, feeds: dict[str, Any], threads: int) -> Any:
     if kind == "python":
         return Library(folder, feeds, threads)
     if kind == "operator":
-        return Onnx(folder / "model.onnx", feeds, threads, folder / "libtunesmith_ort.so")
+        return Onnx(folder / "operator.onnx", feeds, threads, folder / "libtunesmith_ort.so")
     if kind == "onnxruntime":
         return Onnx(folder / "prepared.onnx", feeds, threads)
     return {"relay": Relay, "relax": Relax}[kind](folder, feeds, threads)
@@ -158,6 +158,8 @@ def _aligned(array: Any) -> Any:
 
 
 def _looped(run: Any, number: int) -> float:
+    # As TVM's time_evaluator does: it wakes threads and fills caches.
+    run()
     started = time.perf_counter()
     for _ in range(number):
         run()

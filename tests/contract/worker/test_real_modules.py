@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from dataclasses import replace
@@ -92,11 +93,11 @@ def _check_bundle(bench: Bench, artifact: Artifact, folder: Path) -> None:
     assert "C: float32[32, 32]" in said
 
 
-def test_it_is_built_where_nothing_runs(bench: Bench, matmul: bytes) -> None:
+def test_it_is_built_where_nothing_is_timed(bench: Bench, matmul: bytes) -> None:
     # Objects need no linker for the target.
     place = {"target": "llvm -mtriple=aarch64-linux-gnu", "threads": 1, "bundle_format": BundleFormat.OBJECT}
     job_id = bench.job(trials=1, content=matmul, tuner=Tuner.METASCHEDULE, runner=RunnerKind.NONE, **place)
     job, found = _run(bench, job_id)
     assert job.state is JobState.SUCCEEDED, job.failure
     assert found is not None
-    assert (found.verified, found.report.timings) == (False, {})
+    assert (found.verified, found.report.timings) == (bool(shutil.which("qemu-aarch64")), {})

@@ -23,8 +23,8 @@ OLD_VERSION(pthread_sigmask, pthread_sigmask);
 enum {
   ALIGNMENT = 64,
   KEPT_BLOCKS = 16,
-  YIELDS = 100,        /* between runs: some ten microseconds on an idle machine */
-  YIELDS_IN_RUN = 500  /* within a run: some hundred */
+  YIELDS = 100,       /* between runs: some ten microseconds on an idle machine */
+  YIELDS_IN_RUN = 500 /* within a run: some hundred */
 };
 
 typedef struct block {

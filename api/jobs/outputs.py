@@ -11,6 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from fastapi.sse import EventSourceResponse
+from sqlalchemy.orm import Session
 
 from api import problems
 from api import schemas as shared
@@ -20,6 +21,7 @@ from api.records import record_files
 from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Job, JobState
+from domain.profiles import Profile
 from domain.stage_results import BenchmarkResult
 from storage import artifacts, events, job_logs, owners, stages
 from storage.record_filters import RecordFilter
@@ -174,14 +176,19 @@ def profile(services: ServicesDep, job: _JobDep) -> schemas.Profile:
     if not job.state.is_final:
         raise errors.JobNotFinished(f"job {job.id} is {job.state} and has no profile yet")
     with services.database.reading() as session:
-        result = stages.result(session, job.id, BenchmarkResult)
-    if result is None or result.profile is None:
-        reason = result.unprofiled if result else ""
+        found = profile_of(session, job.id)
+    if isinstance(found, str):
         raise errors.ArtifactNotFound(
-            f"job {job.id} has no profile: {reason or 'it was not benchmarked'}",
+            f"job {job.id} has no profile: {found}",
             hint="Only libraries that are timed on the worker's CPU are profiled.",
         )
-    return shared.fill(schemas.Profile, result.profile)
+    return shared.fill(schemas.Profile, found)
+
+
+def profile_of(session: Session, job_id: str) -> Profile | str:
+    """Return a job's profile, or why it has none."""
+    result = stages.result(session, job_id, BenchmarkResult)
+    return (result and (result.profile or result.unprofiled)) or "it was not benchmarked"
 
 
 def read_log(services: Services, job_id: str, offset: int | None) -> tuple[int, bytes]:

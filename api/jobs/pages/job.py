@@ -16,8 +16,9 @@ from api import auth
 from api.artifacts import routes as published
 from api.dashboard import rendering
 from api.jobs import outputs, routes, schemas
-from api.jobs.pages import convergence, job_progress
+from api.jobs.pages import convergence, job_profile, job_progress
 from api.jobs.pages.convergence import Convergence, Plot
+from api.jobs.pages.job_profile import ProfileView
 from api.jobs.pages.job_progress import JobProgress
 from api.jobs.pages.job_tables import (
     ErrorLine,
@@ -66,6 +67,9 @@ class JobView:
     plot: Plot
     artifact: Artifact | None
     comparison: list[TimingRow]
+    profile: ProfileView | None
+    unprofiled: str
+    """Why there is no profile; empty if there is one."""
     files: list[BundledFile]
     webhook: str | None
     """URL that is notified when the job ends."""
@@ -150,6 +154,7 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
         own = owners.job(session, job_id, principal)
         found, progress = _curve(cache, session, own), job_progress.of_jobs(session, [own])
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
+        profile = outputs.profile_of(session, job_id) if artifact else ""
         webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
     level = found.estimator.level
     return JobView(
@@ -169,6 +174,8 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
         plot=Plot(found.curve.estimate, level.measured, is_final=level.is_final),
         artifact=artifact,
         comparison=timing_rows(artifact.report) if artifact else [],
+        profile=None if isinstance(profile, str) else job_profile.view(profile),
+        unprofiled=profile if isinstance(profile, str) else "",
         files=contents(services.blobs, artifact.digest) if artifact and not artifact.deleted_at else [],
         webhook=webhook.url if webhook else None,
         deliveries=deliveries,

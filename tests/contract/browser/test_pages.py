@@ -86,6 +86,26 @@ def test_a_name_of_an_output_has_room_on_a_phone(browser: Browser, full: tuple[S
 
 
 @on_both
+def test_bars_of_a_profile_are_as_long_as_the_times_beside_them(
+    browser: Browser, full: tuple[Site, Seeded], phone: bool
+) -> None:
+    site, seeded = full
+    with visiting(browser, site.url, site.token, phone=phone) as visit:
+        visit.go(f"/jobs/{seeded.succeeded}")
+        profile = visit.page.locator("section.profile")
+        operators = profile.get_by_role("region", name="Operators of the profile")
+        first = operators.locator("tbody tr").first
+        ours, theirs = (float(cell) for cell in first.locator("td").all_inner_texts()[1:3])
+        bars = profile.locator(".bar-row").nth(2).locator("rect")
+        wide, narrow = (bars.nth(place).bounding_box() for place in (0, 1))
+        assert wide is not None
+        assert narrow is not None
+        assert wide["width"] / narrow["width"] == pytest.approx(ours / theirs, rel=0.02)
+        for region in (operators, profile.get_by_role("region", name="Sums of the profile")):
+            assert region.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "something is cut off"
+
+
+@on_both
 def test_jobs_side_by_side(browser: Browser, varied: tuple[Site, Various], phone: bool) -> None:
     site, various = varied
     compared = f"/compare?job={various.auto}&job={various.ansor}&job={various.quantized}"

@@ -17,6 +17,7 @@ from domain import ids, progress
 from domain.artifacts import Artifact, Conditions, Contender, FailedTask, OutputError, Report, Variant, Verification
 from domain.jobs import Budget, EventKind, Failure, Job, JobState, Lease, Placement, Stage, Tuner
 from domain.models import Model
+from domain.profiles import Bandwidth, Bound, OperatorTime, Peak, Profile
 from domain.records import Record, RecordKey, TrialError
 from domain.stage_results import RESULTS
 from domain.targets import Device, Target, Toolchain
@@ -141,7 +142,8 @@ class Story:
         self.stage(lease, Stage.COMPILE)
         self.stage(lease, Stage.VERIFY)
         found = report or self.report()
-        self.stage(lease, Stage.BENCHMARK)
+        profile = self._profile() if found.timings else None
+        self.stage(lease, Stage.BENCHMARK, report=found, profile=profile, unprofiled="" if profile else "nothing ran")
         job = jobs.get(self.session, self.job_id)
         digest, size = _bundle(blobs, job, self.model, self.network, found)
         artifact = artifacts.add(
@@ -202,6 +204,35 @@ class Story:
                 if place not in self.best
             ),
         )
+
+    def _profile(self) -> Profile:
+        """Every layer beside ONNX Runtime's, and what runs on one side alone."""
+        layers = [self._layer(operator, place) for place, operator in enumerate(self.network.operators)]
+        transforms = tuple(f"fused_layout_transform_{number}" for number in range(3))
+        alone = [
+            OperatorTime(name=transforms[0], kernels=transforms, nodes=(), seconds=2e-4, reference_seconds=0.0),
+            OperatorTime(
+                name="ReorderInput", kernels=(), nodes=("ReorderInput r",), seconds=0.0, reference_seconds=1e-4
+            ),
+        ]
+        operators = tuple(sorted([*layers, *alone], key=lambda each: -each.loss))
+        return Profile(
+            variant="tuned" if self.gain > 1 else "untuned", compared_with="ONNX Runtime", threads=TARGET.threads,
+            seconds=self.network.rest + sum(each.seconds for each in operators),
+            reference_seconds=0.00005 + sum(each.reference_seconds for each in operators),
+            outside=self.network.rest, reference_outside=0.00005, operators=operators,
+            peak=Peak(flops=180e9, bandwidths=(Bandwidth(size=2**18, speed=90e9), Bandwidth(size=2**26, speed=12e9))),
+        )  # fmt: skip
+
+    def _layer(self, operator: Operator, place: int) -> OperatorTime:
+        best = self.best.get(place)
+        seconds = operator.weight * (best or operator.default) * self.chance.uniform(1.0, 1.5)
+        node = f"Conv /{self.network.name}/layer{place}/Conv"
+        return OperatorTime(
+            name=node.partition(" ")[2], kernels=(f"fused_{operator.name}_{place}",), nodes=(node,), seconds=seconds,
+            reference_seconds=0.72 * operator.weight * operator.default, alone_seconds=best, task=place,
+            flop=operator.flop, share=min(0.95, operator.flop / 180e9 / seconds), bound=Bound.COMPUTE,
+        )  # fmt: skip
 
     def _samples(self, median: float) -> list[float]:
         return [median * self.chance.lognormvariate(0.0, 0.03) for _ in range(60)]

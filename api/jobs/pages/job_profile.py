@@ -1,0 +1,129 @@
+"""A job's profile on its page: the sums of its times, the operators that lose most, and a table of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from api.jobs.pages.job_tables import ROOM
+from domain.artifacts import Variant
+from domain.profiles import OperatorTime, Profile
+
+_MOST_PLOTTED = 10
+
+
+class Bar(NamedTuple):
+    """Place in a chart, in percent of its width."""
+
+    begin: float
+    width: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLine:
+    """A part of the network."""
+
+    name: str
+    times: tuple[float | None, ...]
+    """Seconds of each side; None on a side without it."""
+
+    @property
+    def loss(self) -> float:
+        """Seconds that the build takes longer than the reference."""
+        ours, theirs = self.times[:2]
+        return (ours or 0.0) - (theirs or 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorLine(TimeLine):
+    operator: OperatorTime
+    partners: str
+    """The kernel, or what has no partner on the other side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileView:
+    profile: Profile
+    sides: tuple[str, ...]
+    """Names of the build and of what it is compared with."""
+    parts: tuple[TimeLine, ...]
+    """Parts that add up to ``whole``."""
+    whole: TimeLine
+    lines: tuple[OperatorLine, ...]
+    """The largest loss first."""
+
+    @property
+    def worst(self) -> tuple[OperatorLine, ...]:
+        """The operators for the chart."""
+        return tuple(line for line in self.lines[:_MOST_PLOTTED] if line.loss > 0)
+
+    def stacked(self, side: int) -> list[Bar]:
+        """Return a bar for each part of a side, end to end; times below zero are noise, and have no width."""
+        scale, bars, at = _scale([self.whole]), [], 0.0
+        for part in self.parts:
+            width = max(0.0, part.times[side] or 0.0) / scale
+            bars.append(_bar(at, width))
+            at += width
+        return bars
+
+    def paired(self, seconds: float | None) -> Bar:
+        """Return a bar of the chart of the ``worst``."""
+        return _bar(0.0, (seconds or 0.0) / _scale(self.worst))
+
+
+def view(profile: Profile) -> ProfileView:
+    """Collect what the page shows."""
+    operators = profile.operators
+    both = [each for each in operators if each.kernels and each.nodes]
+    without_nodes = [each for each in operators if not each.nodes]
+    without_kernels = [each for each in operators if not each.kernels]
+    return ProfileView(
+        profile=profile,
+        sides=(Variant(profile.variant).title(), profile.compared_with),
+        parts=(
+            _sum("operators of both", both),
+            _sum(f"kernels without a node: {_count(each.kernels for each in without_nodes)}", without_nodes),
+            _sum(f"nodes without a kernel: {_count(each.nodes for each in without_kernels)}", without_kernels),
+            TimeLine(name="outside of operators", times=(profile.outside, profile.reference_outside)),
+        ),
+        whole=TimeLine(name="whole network", times=(profile.seconds, profile.reference_seconds)),
+        lines=tuple(_line(each) for each in operators),
+    )
+
+
+def _sum(name: str, operators: Sequence[OperatorTime]) -> TimeLine:
+    times = [_times(each) for each in operators]
+    sums = (math.fsum(each for each in side if each) for side in zip(*times, strict=True))
+    return TimeLine(name=name, times=tuple(sums) or (0.0, 0.0))
+
+
+def _line(operator: OperatorTime) -> OperatorLine:
+    kernels, nodes = operator.kernels, operator.nodes
+    count = len(kernels or nodes)
+    times = f" ×{count}" if count > 1 and not (kernels and nodes) else ""
+    return OperatorLine(
+        name=nodes[0] if kernels and nodes else operator.name + times,
+        partners=", ".join(kernels) if nodes and kernels else "no node" if kernels else "no kernel",
+        times=_times(operator),
+        operator=operator,
+    )
+
+
+def _times(operator: OperatorTime) -> tuple[float | None, ...]:
+    ours = operator.seconds if operator.kernels else None
+    return ours, operator.reference_seconds if operator.nodes else None
+
+
+def _scale(lines: Sequence[TimeLine]) -> float:
+    """Return the seconds at the right edge of a chart."""
+    return ROOM * max((each for line in lines for each in line.times if each), default=1.0)
+
+
+def _bar(begin: float, width: float) -> Bar:
+    return Bar(round(100 * begin, 3), round(100 * min(width, 1.0), 3))
+
+
+def _count(names: Iterable[Sequence[str]]) -> int:
+    return sum(map(len, names))

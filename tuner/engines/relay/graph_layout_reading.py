@@ -34,6 +34,8 @@ def read(imported: importing.Imported, target: Any) -> LayoutNetwork:
     convolutions that TVM converts to blocked layouts have a group; the layouts of others are fixed.
     """
     simplified = simplifying.simplified(imported, target).module
+    # Folding replaces functions in the module that it is given, and the simplified one is shared.
+    simplified = tvm.IRModule(dict(simplified.functions.items()), simplified.type_definitions)
     with tvm.transform.PassContext(opt_level=3, instruments=[simplifying.Folding()]):
         body = relay.transform.FoldConstant()(simplified)["main"].body
     reader = _Reader(target)

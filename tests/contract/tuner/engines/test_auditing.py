@@ -58,6 +58,9 @@ def _rounding(line: str) -> str:
 def test_what_is_right_passes(twin: Twin, lines: dict[str, str], tmp_path: Path) -> None:
     audited = _audit(twin, tmp_path, *lines.values())
     assert audited == {"checked": len(lines), "wrong": [], "failed": [], "skipped": []}
+    # The network that both read stays as it was.
+    again = twin.session.request("extract", {**twin.place, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
+    assert [task["workload_key"] for task in again] == [task["workload_key"] for task in twin.tasks]
 
 
 def test_what_is_wrong_is_named(twin: Twin, lines: dict[str, str], tmp_path: Path) -> None:

@@ -83,16 +83,16 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onn
 
 def _loads(model: onnx.ModelProto) -> bool:
     try:
-        sessions.open_session(model.SerializeToString(), threads=1, level=sessions.BASIC)
+        sessions.open_session(model, threads=1, level=sessions.BASIC)
     except EngineFailure:
         return False
     return True
 
 
 def _is_same(model: onnx.ModelProto, taken: onnx.ModelProto, inputs: Arrays) -> bool:
-    found = sessions.run(sessions.open_session(taken.SerializeToString(), threads=1), inputs)
+    found = sessions.run(sessions.open_session(taken, threads=1), inputs)
     # Without optimization, ONNX Runtime looks only into the branch that is taken.
-    session = sessions.open_session(model.SerializeToString(), threads=1, level=sessions.NONE)
+    session = sessions.open_session(model, threads=1, level=sessions.NONE)
     for fed in _choosing(model, taken, inputs):
         try:
             expected = sessions.run(session, fed)

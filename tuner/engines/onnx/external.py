@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import onnx
@@ -11,15 +12,13 @@ from google.protobuf.message import DecodeError
 
 from tuner.engines.onnx import vetting
 from tuner.engines.onnx.vetting import refuse, shown
+from tuner.engines.runtime import weights
 from tunesmith import archives
 from tunesmith.archives import Member
 
 _MAGIC, _MAGIC_OFFSET = b"ustar", 257
 _MOST_HEADERS = 10_000
 """Exporters write a file for each weight."""
-_MOST_BYTES = 2**31 - 1
-"""Maximum bytes of a protobuf message, as which the model is passed on."""
-_EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
 def is_archive(file: BinaryIO) -> bool:
@@ -28,10 +27,11 @@ def is_archive(file: BinaryIO) -> bool:
     return file.read(len(_MAGIC)) == _MAGIC
 
 
-def read(file: BinaryIO) -> onnx.ModelProto:
-    """Read an archive of one ``.onnx`` file and its weights, and return the model with all weights in it.
+def read(file: BinaryIO, path: Path) -> onnx.ModelProto:
+    """Read an archive of one ``.onnx`` file and its weights, and return the model with all small weights in it.
 
-    Nothing is unpacked: names in the archive and in the model are only compared. Raises EngineFailure
+    It refers to large ones in the archive, a file of this ``path``, as ``weights`` says. Nothing is unpacked: names in
+    the archive and in the model are only compared. Raises EngineFailure
     ``invalid_model``: ``archive``, ``external_data``, ``not_onnx``, ``tensor_size``, or as ``vetting.walk``.
     """
     try:
@@ -47,7 +47,7 @@ def read(file: BinaryIO) -> onnx.ModelProto:
         model.ParseFromString(_content(file, files[found[0]], 0, files[found[0]].size))
     except DecodeError as error:
         raise refuse("not_onnx", f"{shown(found[0])} in the archive is not an ONNX file, or truncated") from error
-    _load(vetting.walk(model).tensors, file, files, posixpath.dirname(found[0]))
+    _load(model, file, path, files, posixpath.dirname(found[0]))
     return model
 
 
@@ -71,16 +71,21 @@ def _path(*parts: str) -> str | None:
     return None if path.startswith(("/", "../")) or path == ".." or "\0" in path else path
 
 
-def _load(tensors: Iterable[Any], file: BinaryIO, files: Mapping[str, Member], folder: str) -> None:
-    outside = [tensor for tensor in tensors if tensor.data_location == _EXTERNAL]
-    places = [_place(tensor, files, folder) for tensor in outside]
-    total = sum(size for _, _, size in places)
-    if total > _MOST_BYTES:
-        raise refuse("too_large", f"the model has {total} bytes of weights; the limit of ONNX files is {_MOST_BYTES}")
-    for tensor, (member, offset, size) in zip(outside, places, strict=True):
-        del tensor.external_data[:]
-        tensor.ClearField("data_location")
-        tensor.raw_data = _content(file, member, offset, size)
+def _load(model: onnx.ModelProto, file: BinaryIO, path: Path, files: Mapping[str, Member], folder: str) -> None:
+    tensors = vetting.walk(model).tensors
+    places = {number: _place(each, files, folder) for number, each in enumerate(tensors) if weights.is_outside(each)}
+    total = model.ByteSize() + sum(size for _, _, size in places.values())
+    if total > weights.MOST_BYTES:
+        message = f"the model has {total} bytes with its weights; the limit of ONNX files is {weights.MOST_BYTES}"
+        raise refuse("too_large", message)
+    for number, (member, offset, size) in places.items():
+        # The graph's own come first; those of attributes and branches are always inside.
+        if size >= weights.LARGE and number < len(model.graph.initializer):
+            weights.refer(tensors[number], weights.Place(path=path, offset=member.start + offset, size=size))
+        else:
+            del tensors[number].external_data[:]
+            tensors[number].ClearField("data_location")
+            tensors[number].raw_data = _content(file, member, offset, size)
 
 
 def _place(tensor: Any, files: Mapping[str, Member], folder: str) -> tuple[Member, int, int]:

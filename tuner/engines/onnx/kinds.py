@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import weights
 
 IMAGE, BYTE_IMAGE, SIGNAL, STATE, UNIFORM = "image", "image 0..255", "signal", "state", "uniform"
 IDS, TYPES, POSITIONS, MASK, BYTES = "ids", "token types", "positions", "mask", "bytes"
@@ -159,7 +160,7 @@ class _Readers:
 
     def _values(self, name: str) -> Any:
         tensor = self._constants.get(name)
-        return None if tensor is None else onnx.numpy_helper.to_array(tensor)
+        return None if tensor is None else weights.array(tensor)
 
     def _reading(self, name: str) -> list[tuple[Any, int]]:
         """Return ``(node, input position)`` pairs. Nodes are topologically sorted, so one pass is enough."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -13,7 +13,7 @@ from tuner.engines.onnx import external, vetting
 from tuner.engines.onnx.vetting import refuse, shown
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import importing
+from tuner.engines.runtime import importing, weights
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 _SIGNATURES = (
@@ -23,35 +23,50 @@ _SIGNATURES = (
     (4, b"TFL3", "a TensorFlow Lite file"),
 )
 """Start, signature and description of files that people take for models."""
-_LARGE_BYTES = 2**20
 _FLOATING = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
 
 
 def read(path: str) -> onnx.ModelProto:
     """Read and check an ONNX file, or a tar archive of one and the files with its weights.
 
-    Raises EngineFailure ``invalid_model``, ``unsupported_operators``.
+    The weights of large models stay in the file, which the model refers to as ``weights`` says. Raises EngineFailure
+    ``invalid_model``, ``unsupported_operators``.
     """
     try:
         with Path(path).open("rb") as file:
-            model = external.read(file) if external.is_archive(file) else _parsed(file)
+            model = external.read(file, Path(path)) if external.is_archive(file) else _parsed(Path(path))
     except OSError as error:
         raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
     check(model)
     return model
 
 
-def _parsed(file: BinaryIO) -> onnx.ModelProto:
-    file.seek(0)
-    content = file.read()
+def read_optimized(path: Path) -> onnx.ModelProto:
+    """Read and check a file that ONNX Runtime wrote, with a file of large weights beside it or not.
+
+    The model refers to these files. Raises EngineFailure ``invalid_model``.
+    """
+    model = onnx.load_model_from_string(path.read_bytes())
+    weights.adopt(model.graph.initializer, path.parent)
+    check(model)
+    return model
+
+
+def _parsed(path: Path) -> onnx.ModelProto:
     try:
-        return onnx.load_model_from_string(content)
+        model, large = weights.parse(path)
     except DecodeError as error:
-        raise refuse("not_onnx", _what(content)) from error
+        raise refuse("not_onnx", _what(path)) from error
+    vetting.check_inside(model)
+    for tensor, place in large:
+        weights.refer(tensor, place)
+    return model
 
 
-def _what(content: bytes) -> str:
+def _what(path: Path) -> str:
     """Describe a file that is no ONNX model."""
+    with path.open("rb") as file:
+        content = file.read(16)
     for start, signature, kind in _SIGNATURES:
         if content[start : start + len(signature)] == signature:
             return f"{kind}, not an ONNX file; upload an .onnx file, or a tar archive of one and its weights"
@@ -64,37 +79,16 @@ def check(model: onnx.ModelProto) -> None:
         raise refuse("not_onnx", "the file contains no graph")
     vetting.check(model)
     try:
-        onnx.checker.check_model(_without_weights(model))
+        onnx.checker.check_model(weights.checkable(model))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise refuse("checker", f"onnx.checker: {str(error).strip()[:1500]}") from error
 
 
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with its large weights, which vetting has checked, as inputs: the checker copies all twice."""
-    large = {tensor.name for tensor in model.graph.initializer if len(tensor.raw_data) > _LARGE_BYTES}
-    if not large:
-        return model
-    graph = onnx.GraphProto()
-    for field, value in model.graph.ListFields():
-        if field.name != "initializer":
-            getattr(graph, field.name).extend(value) if field.is_repeated else setattr(graph, field.name, value)
-    fed = {value.name for value in graph.input}
-    for tensor in model.graph.initializer:
-        if tensor.name not in large:
-            graph.initializer.append(tensor)
-        elif tensor.name not in fed:
-            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    return onnx.ModelProto(
-        ir_version=model.ir_version, graph=graph, opset_import=model.opset_import, functions=model.functions,
-        training_info=model.training_info,
-    )  # fmt: skip
-
-
 def fed_inputs(model: onnx.ModelProto) -> list[Any]:
     """Return the inputs that a caller feeds: models before IR version 4 list their weights as inputs as well."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    weights.update(tensor.values.name for tensor in model.graph.sparse_initializer)
-    return [value for value in model.graph.input if value.name not in weights]
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants.update(tensor.values.name for tensor in model.graph.sparse_initializer)
+    return [value for value in model.graph.input if value.name not in constants]
 
 
 def spec(value: Any) -> Json:
@@ -154,5 +148,5 @@ def inspect(path: str) -> Json:
 def _parameters(graph: onnx.GraphProto) -> int:
     """Count the scalars in initializers and in floating-point ``Constant`` nodes, where Paddle stores weights."""
     constants = [node.attribute[0].t for node in graph.node if node.op_type == "Constant" and node.attribute]
-    weights = [tensor for tensor in constants if tensor.data_type in _FLOATING]
-    return sum(math.prod(tensor.dims) for tensor in [*graph.initializer, *weights])
+    numbers = [tensor for tensor in constants if tensor.data_type in _FLOATING]
+    return sum(math.prod(tensor.dims) for tensor in [*graph.initializer, *numbers])

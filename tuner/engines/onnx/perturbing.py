@@ -8,6 +8,7 @@ of such a change of its operands.
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ import onnxruntime
 
 from tuner.engines.onnx import arrays, models, sessions
 from tuner.engines.onnx.arrays import Arrays
+from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.protocol.messages import Json
-from tuner.engines.runtime import importing
+from tuner.engines.runtime import importing, weights
 
 WIDE = 16
 """Units in the last place by which operands change in runs that only show near ties: the multiple of the estimated
@@ -36,6 +38,8 @@ _MOST_BYTES = 256 << 20
 """Maximum size of all stored outputs."""
 _MOST_WEIGHT_BYTES = 512 << 20
 """Maximum size of a model whose weights are changed, too."""
+_CHUNK = 2**18
+"""Elements that are changed at a time, which takes several times their memory."""
 _WEIGHTED = {
     "Add", "BatchNormalization", "Conv", "ConvTranspose", "Div", "GRU", "Gather", "Gemm", "InstanceNormalization",
     "LSTM", "LayerNormalization", "MatMul", "Mul", "RNN", "Sub",
@@ -88,11 +92,14 @@ def run(path: str, inputs: Sequence[str], folders: Sequence[str], *, threads: in
             started = time.monotonic()
             if started + longest > ends or written > _MOST_BYTES:
                 return {"paths": paths}
-            if session is None:
-                changed = path if is_large else _perturbed(model, ulps, generator, reorder=not is_further)
-                session = sessions.open_session(changed, threads=1 if number in (1, 2) else threads, level=level)
-            outputs = sessions.run(session, {name: change(array, ulps, generator) for name, array in fed.items()})
             Path(folder).mkdir(parents=True, exist_ok=True)
+            if session is None:
+                used = 1 if number in (1, 2) else threads
+                with tempfile.TemporaryDirectory(prefix="weights-", dir=folder) as scratch:
+                    store = weights.Store(Path(scratch) / "weights")
+                    changed = model if is_large else _perturbed(model, ulps, generator, store, reorder=not is_further)
+                    session = sessions.open_session(changed, threads=used, level=level)
+            outputs = sessions.run(session, {name: change(array, ulps, generator) for name, array in fed.items()})
             paths.append(str(Path(folder) / f"{number:02}-{ulps}.npz"))
             arrays.save(paths[-1], outputs)
             longest = max(longest, time.monotonic() - started)
@@ -126,34 +133,40 @@ def change(array: Any, ulps: int, generator: Any) -> Any:
     """
     if array.dtype.kind != "f":
         return array
-    signs = generator.integers(0, 2, array.shape) * 2 - 1
-    step = (1 + signs * (ulps * np.finfo(array.dtype).eps)).astype(array.dtype)
-    return np.where(np.isfinite(array) & (array != np.rint(array)), array * step, array)
+    changed = np.empty(array.shape, array.dtype)
+    given, moved = array.reshape(-1), changed.reshape(-1)
+    for start in range(0, array.size, _CHUNK):
+        part = given[start : start + _CHUNK]
+        signs = generator.integers(0, 2, part.shape) * 2 - 1
+        step = (1 + signs * (ulps * np.finfo(array.dtype).eps)).astype(array.dtype)
+        moved[start : start + _CHUNK] = np.where(np.isfinite(part) & (part != np.rint(part)), part * step, part)
+    return changed
 
 
-def _perturbed(model: onnx.ModelProto, ulps: int, generator: Any, *, reorder: bool) -> bytes:
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+def _perturbed(
+    model: onnx.ModelProto, ulps: int, generator: Any, store: weights.Store, *, reorder: bool
+) -> onnx.ModelProto:
+    """Return a changed copy; weights that the model has in a file are then in ``store``."""
+    changed = graphs.copy(model)
     readers: dict[str, list[str]] = {}
     for node in importing.every_node(changed.graph.node):
         for name in node.input:
             readers.setdefault(name, []).append(node.op_type)
     # A quantized network's weights are integers. Its scales move what is then rounded, as rounding errors do.
     scales = _scales(changed.graph)
-    weights = {
+    moving = {
         tensor.name: tensor
         for tensor in changed.graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT
         and (tensor.name in scales or (sum(tensor.dims) > 1 and set(readers.get(tensor.name, ())) <= _WEIGHTED))
     }
-    for tensor in weights.values():
-        _set(tensor, change(onnx.numpy_helper.to_array(tensor), ulps, generator))
+    for tensor in moving.values():
+        _set(tensor, change(weights.array(tensor), ulps, generator), store)
     if reorder:
-        read_once = {name: each for name, each in weights.items() if len(readers[name]) == 1}
-        _reorder_sums(changed.graph, read_once, generator)
+        read_once = {name: each for name, each in moving.items() if len(readers[name]) == 1}
+        _reorder_sums(changed.graph, read_once, generator, store)
     _move_sums(changed.graph, ulps, generator)
-    content: bytes = changed.SerializeToString()
-    return content
+    return changed
 
 
 def _scales(graph: onnx.GraphProto) -> set[str]:
@@ -178,17 +191,19 @@ def _scales(graph: onnx.GraphProto) -> set[str]:
     return found
 
 
-def _reorder_sums(graph: onnx.GraphProto, weights: dict[str, onnx.TensorProto], generator: Any) -> None:
+def _reorder_sums(
+    graph: onnx.GraphProto, read_once: dict[str, onnx.TensorProto], generator: Any, store: weights.Store
+) -> None:
     """Shuffle the input channels of convolutions and the columns of matrix products, whose sums are then reordered."""
     nodes = list(graph.node)
     del graph.node[:]
     for place, node in enumerate(nodes):
-        axes = _summed_axes(node, weights)
+        axes = _summed_axes(node, read_once)
         if axes:
             of_input, of_weight = axes
-            tensor = weights[node.input[1]]
+            tensor = read_once[node.input[1]]
             order = generator.permutation(tensor.dims[of_weight])
-            _set(tensor, np.take(onnx.numpy_helper.to_array(tensor), order, axis=of_weight))
+            _set(tensor, np.take(weights.array(tensor), order, axis=of_weight), store)
             indices = f"tunesmith_order_{place}"
             graph.initializer.append(onnx.numpy_helper.from_array(order.astype(np.int64), indices))
             given = [node.input[0], indices]
@@ -219,9 +234,9 @@ def _move_sums(graph: onnx.GraphProto, ulps: int, generator: Any) -> None:
         graph.node.append(onnx.helper.make_node("Mul", [exact, factor], [moved]))
 
 
-def _summed_axes(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) -> tuple[int, int] | None:
+def _summed_axes(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[int, int] | None:
     """Return the axes of the input and of the constant weight that an operator sums over."""
-    if len(node.input) < 2 or node.input[1] not in weights or len(weights[node.input[1]].dims) < 2:
+    if len(node.input) < 2 or node.input[1] not in constants or len(constants[node.input[1]].dims) < 2:
         return None
     attributes = {attribute.name: attribute.i for attribute in node.attribute}
     match node.op_type:
@@ -234,5 +249,8 @@ def _summed_axes(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) 
     return None
 
 
-def _set(tensor: onnx.TensorProto, array: Any) -> None:
+def _set(tensor: onnx.TensorProto, array: Any, store: weights.Store) -> None:
+    if weights.is_outside(tensor):
+        store.put(tensor, array)
+        return
     tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array, order="C"), tensor.name))

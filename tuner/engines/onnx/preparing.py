@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
-from tuner.engines.onnx.rewriting import applying
+from tuner.engines.onnx.rewriting import applying, graphs
 from tuner.engines.onnx.rewriting.plain import (
     attention,
     explicit,
@@ -24,7 +24,7 @@ from tuner.engines.onnx.rewriting.plain import (
 )
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import environment
+from tuner.engines.runtime import environment, weights
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
@@ -135,46 +135,50 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     """
     static = models.read(path)
     resolved = resolve(static, input_shapes)
-    # A copy of all weights is made only where it may be needed.
-    original = _copy(static) if branches.applies(static) else None
+    # A copy of weights in the model is made only where it may be needed.
+    original = graphs.copy(static) if branches.applies(static) else None
     fix(static, resolved)
     if not static.graph.output:
         raise EngineFailure("invalid_model", "the model has no outputs")
     vetting.check_memory(static)
     inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED, static.graph)
     try:
-        session = sessions.open_session(static.SerializeToString(), threads=1)
+        session = sessions.open_session(static, threads=1)
     except EngineFailure:
         taken = branches.take(static, original, inputs) if original else None
         if taken is None:
             raise
-        static, session = taken, sessions.open_session(taken.SerializeToString(), threads=1)
+        static, session = taken, sessions.open_session(taken, threads=1)
     expected = sessions.run(session, inputs)
     del session, original
     for value in static.graph.output:
         # An actual run is authoritative; shape inference leaves gaps.
         set_shape(value, list(expected[value.name].shape))
-    # Folding would inline functions for which an engine's plugin may have a faster implementation.
-    folded = None if static.functions else _folded(static, inputs, expected)
-    prepared = folded or static
-    plain = None if static.functions else _plain(prepared)
-    if plain:
-        folded = _folded(plain, inputs, expected)
-        prepared = folded or plain
-    Path(out_path).write_bytes(prepared.SerializeToString())
+    # Beside the result: a temporary folder may be in memory, and is no place for gigabytes.
+    with tempfile.TemporaryDirectory(prefix="tunesmith-prepare-", dir=Path(out_path).parent) as folder:
+        prepared, is_folded = _simplified(static, inputs, expected, Path(folder))
+        weights.write(prepared, Path(out_path))
     return {
         "inputs": [models.spec(value) for value in prepared.graph.input],
         "outputs": [models.spec(value) for value in prepared.graph.output],
         "operators": models.operator_counts(prepared.graph),
-        "folded": folded is not None,
+        "folded": is_folded,
         "memory_bytes": environment.peak_bytes(),
     }
 
 
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
-    return copied
+def _simplified(
+    static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays, folder: Path
+) -> tuple[onnx.ModelProto, bool]:
+    """Return the model folded and of plain operators, and whether it was folded; files of weights are in ``folder``."""
+    if static.functions:
+        # Folding would inline functions for which an engine's plugin may have a faster implementation.
+        return static, False
+    folded = _folded(static, inputs, expected, folder)
+    plain = _plain(folded or static)
+    if plain:
+        folded = _folded(plain, inputs, expected, folder)
+    return folded or plain or static, folded is not None
 
 
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -183,7 +187,7 @@ def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
         node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node) for node in model.graph.node
     ):
         return None
-    done = applying.apply(_copy(model), 0, applying.PLAIN)
+    done = applying.apply(graphs.copy(model), 0, applying.PLAIN)
     for name, reason in done.undone.items():
         _log.warning("operators were not replaced by plain ones (%s): %s", name, reason)
     if not done.applied:
@@ -195,14 +199,15 @@ def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     return done.model
 
 
-def _folded(static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> onnx.ModelProto | None:
-    with tempfile.TemporaryDirectory(prefix="tunesmith-prepare-") as folder:
-        target = Path(folder) / "folded.onnx"
-        try:
-            sessions.open_session(static.SerializeToString(), threads=1, level=sessions.BASIC, optimized=str(target))
-            folded = models.read(str(target))
-        except EngineFailure:
-            return None
+def _folded(
+    static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays, folder: Path
+) -> onnx.ModelProto | None:
+    target = Path(tempfile.mkdtemp(dir=folder)) / "folded.onnx"
+    try:
+        sessions.open_session(static, threads=1, level=sessions.BASIC, optimized=str(target))
+        folded = models.read_optimized(target)
+    except EngineFailure:
+        return None
     if any(node.domain not in models.STANDARD_DOMAINS for node in folded.graph.node):
         return None
     # The optimizer imports its own operator sets even if it does not use them.
@@ -218,13 +223,13 @@ def _folded(static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arr
     before, now = ({node.op_type for node in each.graph.node} for each in (static, folded))
     if "Shape" in now and now - before:
         # ONNX Runtime replaces an operator that it lacks by its definition, whose sizes only the next folding knows.
-        return _folded(folded, inputs, expected) or folded
+        return _folded(folded, inputs, expected, folder) or folded
     return folded
 
 
 def _agrees(folded: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> bool:
     try:
-        actual = sessions.run(sessions.open_session(folded.SerializeToString(), threads=1), inputs)
+        actual = sessions.run(sessions.open_session(folded, threads=1), inputs)
     except EngineFailure:
         return False
     return all(output["passed"] for output in comparing.compare(expected, actual))

@@ -13,7 +13,7 @@ import onnxruntime
 
 from tuner.engines.onnx import arrays, sessions
 from tuner.engines.protocol.messages import Json
-from tuner.engines.runtime import running
+from tuner.engines.runtime import running, weights
 
 _KERNEL = "_kernel_time"
 """End of the name of the event with the time of a node; other events have that of its barriers."""
@@ -36,7 +36,8 @@ def profile(path: str, inputs: str, threads: int, repeat: int) -> Json:
         options = onnxruntime.SessionOptions()
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
-        profiled = sessions.open_session(path, threads=threads, options=options)
+        # Beside the other session, one that is opened from a path would parse all weights once more.
+        profiled = sessions.open_session(weights.read(Path(path)), threads=threads, options=options)
         sessions.run(profiled, fed)
         for _ in range(repeat):
             whole += sessions.sample(plain, fed, number=1, repeat=1)

@@ -21,6 +21,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from tuner.engines.onnx import arrays, models
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import weights
 
 WORTHWHILE = ("Conv", "Gemm", "MatMul")
 _OPSET = 13
@@ -43,11 +44,11 @@ def quantize(path: str, inputs: Sequence[str], out_path: str) -> Json:
     _name_nodes(model.graph)
     with tempfile.TemporaryDirectory(prefix="tunesmith-quantize-") as folder:
         source, target = Path(folder) / "model.onnx", Path(folder) / "quantized.onnx"
-        onnx.save(model, source)
+        weights.write(model, source)
         _run(source, target, inputs, [node.name for node in chosen])
         quantized = models.read(str(target))
-    _keep_standard(quantized)
-    Path(out_path).write_bytes(quantized.SerializeToString())
+        _keep_standard(quantized)
+        weights.write(quantized, Path(out_path))
     return {"quantized": Counter(node.op_type for node in chosen)}
 
 
@@ -87,6 +88,7 @@ class _Inputs(CalibrationDataReader):
 def _with_scales_for_channels(model: onnx.ModelProto) -> onnx.ModelProto:
     if models.opset(model) >= _OPSET:
         return model
+    weights.embed(model)
     try:
         converted = onnx.version_converter.convert_version(model, _OPSET)
         models.check(converted)

@@ -14,7 +14,7 @@ import onnxruntime
 from tuner.engines.onnx import models
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import importing
+from tuner.engines.runtime import environment, importing, weights
 
 _SEVERITY_ERROR = 3
 _UNKNOWN_OPERATOR = re.compile(r"([\w.-]*):(\w+)\(-?\d+\) is not a registered function/op")
@@ -27,7 +27,7 @@ ALL = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 
 
 def open_session(
-    model: bytes | str,
+    model: bytes | str | onnx.ModelProto,
     *,
     threads: int,
     level: Any = ALL,
@@ -35,12 +35,14 @@ def open_session(
     options: Any = None,
     without: Sequence[str] = (),
 ) -> Any:
-    """Open a CPU session on a model's bytes or path.
+    """Open a CPU session on a model, its bytes or its path.
 
     ``optimized`` is a file to which the model is written after optimization at ``level`` ``without`` the optimizers of
-    these names; ``options`` are further ``onnxruntime.SessionOptions``. Raises EngineFailure ``invalid_model`` or
-    ``unsupported_operators``.
+    these names, for ``models.read_optimized``; ``options`` are further ``onnxruntime.SessionOptions``. Raises
+    EngineFailure ``invalid_model`` or ``unsupported_operators``.
     """
+    # The weights of sessions before this one, which would count beside its own.
+    environment.trim()
     options = options or onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -48,6 +50,10 @@ def open_session(
     options.log_severity_level = _SEVERITY_ERROR
     if optimized:
         options.optimized_model_filepath = optimized
+    if isinstance(model, onnx.ModelProto):
+        if weights.are_outside(model):
+            _let_weights_outside(options)
+        model = model.SerializeToString()
     try:
         return onnxruntime.InferenceSession(
             model, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(without)
@@ -56,6 +62,19 @@ def open_session(
         # ONNX Runtime's error classes derive directly from Exception, and a bad model can raise any of them.
         _refuse_unknown(str(error), model)
         raise EngineFailure("invalid_model", f"ONNX Runtime cannot load the model: {str(error)[:1500]}") from error
+    finally:
+        # What parsing the model took.
+        environment.trim()
+
+
+def _let_weights_outside(options: Any) -> None:
+    """Let a session map the weights that its model refers to, and write large ones to a file of their own."""
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights.ROOT)
+    if options.optimized_model_filepath:
+        beside = f"{Path(options.optimized_model_filepath).name}.data"
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", beside)
+        key = "session.optimized_model_external_initializers_min_size_in_bytes"
+        options.add_session_config_entry(key, str(weights.LARGE))
 
 
 def _refuse_unknown(reported: str, model: bytes | str) -> None:
@@ -64,7 +83,7 @@ def _refuse_unknown(reported: str, model: bytes | str) -> None:
     if found is None:
         return
     named = "::".join(part for part in found.groups() if part)
-    proto = onnx.load_model_from_string(model if isinstance(model, bytes) else Path(model).read_bytes())
+    proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else weights.parse(Path(model))[0]
     counts = models.operator_counts(proto.graph)
     name = next((each for each in counts if each == named or each.endswith(f"::{named}")), named)
     count = counts.get(name, 1)

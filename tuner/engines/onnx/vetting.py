@@ -18,6 +18,7 @@ import onnx
 from onnxruntime.capi import onnxruntime_pybind11_state
 
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import weights
 from tuner.engines.runtime.importing import every_node, subgraphs
 
 REASONS = {
@@ -53,6 +54,16 @@ def check(model: onnx.ModelProto) -> None:
     check_names(model, parts)
     check_loops(model)
     check_operators(model, parts)
+
+
+def check_inside(model: onnx.ModelProto) -> None:
+    """Raise EngineFailure ``invalid_model``: ``external_data`` if a file refers to others, which it did not bring."""
+    for tensor in walk(model).tensors:
+        if weights.is_outside(tensor) or tensor.external_data:
+            raise refuse(
+                "external_data",
+                "the model has weights in external files; upload one tar archive of the .onnx file and these files",
+            )
 
 
 def refuse(reason: str, message: str) -> EngineFailure:
@@ -260,11 +271,8 @@ def check_tensor(tensor: Any) -> None:
 
     Raises EngineFailure ``invalid_model``: ``external_data``, ``dtype``, ``shape``, ``tensor_size``.
     """
-    if tensor.data_location == _T.EXTERNAL or tensor.external_data:
-        raise refuse(
-            "external_data",
-            "the model has weights in external files; upload one tar archive of the .onnx file and these files",
-        )
+    if tensor.external_data and not weights.is_outside(tensor):
+        raise refuse("external_data", f"tensor {shown(tensor.name)} has its data in the model and in an external file")
     if tensor.HasField("segment"):
         raise refuse("tensor_size", f"tensor {shown(tensor.name)} has segments, which are not supported")
     if tensor.data_type != _T.STRING and tensor.data_type not in _BITS:
@@ -292,7 +300,10 @@ def _elements(tensor: Any) -> int:
 def _check_size(tensor: Any, count: int) -> None:
     where, entries = _FIELDS.get(tensor.data_type, ("int32_data", 1))
     given = {name: len(getattr(tensor, name)) for name in _ALL_FIELDS if len(getattr(tensor, name))}
-    if tensor.HasField("raw_data") and (not given or tensor.raw_data):
+    if weights.is_outside(tensor):
+        expected, size = data_bytes(tensor), weights.place(tensor).size
+        fits, held = not given and not tensor.raw_data and size == expected, f"{size} bytes"
+    elif tensor.HasField("raw_data") and (not given or tensor.raw_data):
         expected = data_bytes(tensor) if tensor.data_type in _BITS else 0
         fits = tensor.data_type != _T.STRING and not given and len(tensor.raw_data) == expected
         held = f"{len(tensor.raw_data)} bytes"
@@ -486,7 +497,7 @@ def _constant(node: Any) -> int | None:
 def _scalar(tensor: Any) -> int | None:
     """Return the value of a one-element integer or boolean tensor, whose size was already checked."""
     whole = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
-    if tensor.data_type not in whole or len(tensor.dims) > 1:
+    if tensor.data_type not in whole or len(tensor.dims) > 1 or weights.is_outside(tensor):
         return None
     values = onnx.numpy_helper.to_array(tensor).reshape(-1)
     return int(values[0]) if values.size == _SINGLE else None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import resource
+import sys
 import time
 
+_LIBC = ctypes.CDLL(None)
 _LOOK_SECONDS = 0.01
 _IDLE_SHARE = 0.1
 _LONGEST_SECONDS = 2.0
@@ -19,6 +23,18 @@ def cores() -> int:
 def peak_bytes() -> int:
     """Return the most memory that this process has used so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def release() -> None:
+    """Free what is left of imports and builds, as TVM's objects are in cycles, and ``trim``."""
+    gc.collect()
+    trim()
+
+
+def trim() -> None:
+    """Return freed memory to the system, which the C library keeps where blocks have less than 32 MiB."""
+    if sys.platform == "linux" and hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
 
 
 def settings(tvm_threads: int) -> dict[str, str]:

@@ -27,6 +27,7 @@ from tuner.engines.onnx.rewriting.plain import (
 )
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
+from tuner.engines.runtime import weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSE
     """
     done = apply(models.read(path), lanes, passes)
     if done.applied:
-        Path(out_path).write_bytes(done.model.SerializeToString(deterministic=True))
+        weights.write(done.model, Path(out_path))
     return {"applied": done.applied, "undone": done.undone}
 
 
@@ -95,14 +96,13 @@ class Applied:
 
 def apply(model: onnx.ModelProto, lanes: int, passes: Sequence[Pass]) -> Applied:
     """Apply passes to a model, which is changed, and undo each that ``rewrite`` describes."""
-    original = _Original(model.SerializeToString())
+    original = _Original(graphs.copy(model))
     graphs.lift_constants(model)
     del model.graph.value_info[:]
     applied: dict[str, int] = {}
     undone: dict[str, str] = {}
     for each in passes:
-        candidate = onnx.ModelProto()
-        candidate.CopyFrom(model)
+        candidate = graphs.copy(model)
         try:
             count = each.apply(candidate, lanes)
             if count:
@@ -119,22 +119,22 @@ def apply(model: onnx.ModelProto, lanes: int, passes: Sequence[Pass]) -> Applied
 class _Original:
     """Results of the original model on seeded inputs, computed on first use."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
 
     @cached_property
     def _inputs(self) -> arrays.Arrays:
-        model = onnx.load_model_from_string(self._content)
-        return arrays.make([models.spec(value) for value in models.fed_inputs(model)], _CHECK_SEED, model.graph)
+        specs = [models.spec(value) for value in models.fed_inputs(self._model)]
+        return arrays.make(specs, _CHECK_SEED, self._model.graph)
 
     @cached_property
     def _expected(self) -> arrays.Arrays:
-        return sessions.run(sessions.open_session(self._content, threads=1), self._inputs)
+        return sessions.run(sessions.open_session(self._model, threads=1), self._inputs)
 
     def require_same(self, model: onnx.ModelProto) -> None:
         """Raise EngineFailure if a model is invalid or computes different results."""
         models.check(model)
-        actual = sessions.run(sessions.open_session(model.SerializeToString(), threads=1), self._inputs)
+        actual = sessions.run(sessions.open_session(model, threads=1), self._inputs)
         for output in comparing.compare(self._expected, actual):
             is_close = output["max_rel"] <= ROUNDING or output["max_abs"] <= NEAR_NOTHING
             if not output["passed"] or (output["dtype"] == "float32" and not is_close):

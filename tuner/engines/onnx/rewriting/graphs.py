@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tuner.engines.onnx import models, sessions
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import importing
+from tuner.engines.runtime import importing, weights
 
 Shapes = dict[str, tuple[int, ...]]
 _SMALL = 1024
@@ -35,6 +35,12 @@ def lift_constants(model: onnx.ModelProto) -> None:
         tensor.CopyFrom(value.t)
         tensor.name = node.output[0]
     replace_nodes(graph, kept)
+
+
+def copy(model: onnx.ModelProto) -> onnx.ModelProto:
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    return copied
 
 
 def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
@@ -81,7 +87,7 @@ def _known_to_runtime(light: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     names = [name for node in light.graph.node for name in node.output if name and name not in listed]
     light.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     try:
-        session = sessions.open_session(light.SerializeToString(), threads=1, level=sessions.NONE)
+        session = sessions.open_session(light, threads=1, level=sessions.NONE)
     except EngineFailure:
         return []
     tensors = [value for value in session.get_outputs() if value.type in _KINDS]
@@ -306,4 +312,4 @@ class GraphWalk(ABC, Generic[Form]):
         return name
 
     def array(self, name: str) -> Any:
-        return numpy_helper.to_array(self.constants[name])
+        return weights.array(self.constants[name])

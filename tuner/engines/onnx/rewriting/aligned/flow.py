@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.aligned import worth
+from tuner.engines.runtime import weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,7 +128,7 @@ class Network:
         return self._constants[name].data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
 
     def array(self, name: str) -> Any:
-        return numpy_helper.to_array(self._constants[name])
+        return weights.array(self._constants[name])
 
 
 @dataclass(frozen=True, kw_only=True)

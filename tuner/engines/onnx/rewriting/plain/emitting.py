@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs, inlining
+from tuner.engines.runtime import weights
 
 OLDEST_OPSET = 11
 """First operator set with ``Round``."""
@@ -66,7 +67,7 @@ class Emitter:
 
     def value(self, name: str) -> Any:
         """Return a constant's array, or None."""
-        return numpy_helper.to_array(self._constants[name]) if name in self._constants else None
+        return weights.array(self._constants[name]) if name in self._constants else None
 
     def constant(self, values: Any, dtype: Any = np.float32) -> str:
         name = self._names.new("plain")

@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 
 from tuner.engines.onnx import models, sessions
+from tuner.engines.runtime import weights
 
 _UNWANTED = (
     *("ConvActivationFusion", "GeluFusionL2", "GeluFusionL1", "LayerNormFusionL2", "LayerNormFusionL1"),
@@ -35,10 +36,9 @@ def apply(model: onnx.ModelProto) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="tunesmith-fuse-") as folder:
         target = Path(folder) / "fused.onnx"
-        sessions.open_session(
-            model.SerializeToString(), threads=1, level=sessions.EXTENDED, optimized=str(target), without=_UNWANTED
-        )
-        fused = models.read(str(target))
+        sessions.open_session(model, threads=1, level=sessions.EXTENDED, optimized=str(target), without=_UNWANTED)
+        fused = models.read_optimized(target)
+        weights.embed(fused)
     used = {node.domain for node in fused.graph.node}
     kept = [entry for entry in fused.opset_import if entry.domain in models.STANDARD_DOMAINS or entry.domain in used]
     del fused.opset_import[:]

@@ -41,11 +41,16 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     form = params.get("format") or "shared"
     compiling.tools(build.target, form)
     emitter.emit("progress", {"step": "import"})
-    imported = reading.load(params["model"])
-    emitter.emit("progress", {"step": "build"})
     known = records.load(params.get("records"))
     facts = PROGRAM.facts(params, build.target)
-    compiled = compiling.compile_model(imported, build, known, params["out_dir"], form, facts)
+
+    def load() -> importing.Imported:
+        imported = reading.load(params["model"])
+        emitter.emit("progress", {"step": "build"})
+        return imported
+
+    # Nothing else may refer to it: the build gives the weights as imported up.
+    compiled = compiling.compile_model(load(), build, known, params["out_dir"], form, facts)
     return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
 
 

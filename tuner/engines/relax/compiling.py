@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 
@@ -25,7 +26,9 @@ from tuner.engines.runtime.workspaces import Workspaces
 
 SIGNATURE = "mod.json"
 _EXECUTABLE, _BLOB = "devc.o", "__tvm_ffi__library_bin"
-"""Object file in which TVM links the virtual machine's code and weights, and its symbol."""
+"""Object file with the virtual machine's code and weights, and its symbol."""
+_KERNELS = "lib0.o"
+"""Object file that TVM writes first."""
 _TRIES = 3
 
 
@@ -59,12 +62,15 @@ def compile_model(
     programs = tools(build.target, form)
     with faults.reported("compile_failed", "TVM cannot compile the model"):
         module, lines = use_records(lowering.lower(imported, build), known)
+        # Schedules may rearrange the weights, so that those as imported serve nothing.
+        imported = replace(imported, module=None)
         module = schedules.apply(lowering.finish(module, build.target), build.target)
         workspaces = Workspaces(RELEASE)
         executable = _build(module, build.target, form, workspaces)
     device = "cuda" if targets.is_gpu(build.target) else "cpu"
     folder = Path(out_dir)
-    with compiling.exported(executable) as objects:
+    with compiling.exported(executable, None if form == "system-lib" else _pack) as objects:
+        del executable, module
         files = _write(objects, imported, folder, form, programs, device)
         files += _write_library(objects, imported, folder, form, programs, facts, device, workspaces)
     return Compiled(files=files, lines=lines)
@@ -80,8 +86,16 @@ def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
     options = tvm.transform.PassContext(opt_level=0, config={"tirx.disable_vectorize": True})
     with faults.reported("compile_failed", "TVM cannot compile the plain model"), target, options:
         executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
-    with compiling.exported(executable) as objects:
+    with compiling.exported(executable, _pack) as objects:
         return Compiled(files=_write(objects, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
+
+
+def _pack(module: Any, _is_system_lib: bool, _prefix: str, folder: str) -> str:
+    """Write the executable's object file, for which TVM's code generator would copy the weights three times more."""
+    packed = tvm.get_global_func("runtime.ModulePackImportsToTensor")(module)
+    path = Path(folder) / _EXECUTABLE
+    elf.write(path, _BLOB, memoryview(np.from_dlpack(packed)).cast("B"), like=Path(folder) / _KERNELS)
+    return str(path)
 
 
 def _write(

@@ -39,7 +39,7 @@ class DType:
 class Array:
     dtype: str
     shape: tuple[int, ...]
-    content: bytes
+    content: bytes | memoryview
 
 
 Constant = Array | DType | tuple[int, ...] | str | int | float
@@ -95,7 +95,7 @@ class Executable:
     instructions: Sequence[Instruction]
 
 
-def read(blob: bytes) -> Executable:
+def read(blob: bytes | memoryview) -> Executable:
     """Read the content of ``__tvm_ffi__library_bin``. Raises NotStandalone for another version of the format."""
     try:
         return _read(_Reader(blob))
@@ -142,7 +142,7 @@ def _argument(word: int) -> tuple[ArgumentKind, int]:
 
 
 class _Reader:
-    def __init__(self, blob: bytes) -> None:
+    def __init__(self, blob: bytes | memoryview) -> None:
         self._blob = blob
         self._place = 0
         self._constants: dict[int, Callable[[], Constant]] = {
@@ -162,7 +162,7 @@ class _Reader:
         return self.items(self.number)
 
     def text(self) -> str:
-        return self._bytes(self.number()).decode()
+        return bytes(self._bytes(self.number())).decode()
 
     def items(self, read: Callable[[], Item]) -> list[Item]:
         return [read() for _ in range(self.number())]
@@ -199,7 +199,7 @@ class _Reader:
         self._place += struct.calcsize(form)
         return value
 
-    def _bytes(self, count: int) -> bytes:
+    def _bytes(self, count: int) -> bytes | memoryview:
         if not 0 <= count <= len(self._blob) - self._place:
             raise ValueError(f"it ends at byte {len(self._blob)}")
         self._place += count

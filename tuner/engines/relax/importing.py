@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import plugins
-from tuner.engines.runtime import importing, progress
+from tuner.engines.runtime import importing, progress, weights
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 """Domains whose operators the importer looks up by type alone; others are named with their domain."""
 
 
 def install() -> None:
-    """Let TVM's importer count the operators that it converts, and join inputs in pairs; idempotent."""
+    """Let TVM's importer count operators, join inputs in pairs, and read weights from files; idempotent."""
+    onnx_frontend.get_numpy = weights.array
     importer = onnx_frontend.ONNXGraphImporter
     if not hasattr(importer._convert_operator, "is_counting"):
         importer._convert_operator = progress.counting(importer._convert_operator)
@@ -50,7 +52,7 @@ class Imported:
     operators: dict[str, int]
 
 
-@importing.once_a_file
+@partial(importing.once_a_file, most_kept=256 << 20)
 def load(model: onnx.ModelProto) -> Imported:
     """Import a prepared model.
 
@@ -65,8 +67,8 @@ def load(model: onnx.ModelProto) -> Imported:
         warnings.simplefilter("ignore")
         # Sanitized input names would not be those of the model.
         module = from_onnx(model, sanitize_input_names=False)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = {value.name: _spec(value) for value in model.graph.input if value.name not in weights}
+    constants = {tensor.name for tensor in model.graph.initializer}
+    inputs = {value.name: _spec(value) for value in model.graph.input if value.name not in constants}
     return Imported(
         module=module,
         inputs=tuple(inputs[str(parameter.name)] for parameter in module["main"].params),

@@ -26,7 +26,7 @@ _EQUAL, _ANY = 0, 3
 """What ``match_shape`` does with a size: compare it with a constant, or nothing. The rest is for symbolic shapes."""
 
 
-def read(blob: bytes, symbols: Collection[str], inputs: Sequence[Json], outputs: Sequence[Json]) -> Plan:
+def read(blob: bytes | memoryview, symbols: Collection[str], inputs: Sequence[Json], outputs: Sequence[Json]) -> Plan:
     """Return the plan of an executable, in the form in which it is linked into libraries.
 
     ``symbols`` are defined in the objects of its kernels. ``inputs`` and ``outputs`` are ``{name, dtype, shape}`` in
@@ -43,7 +43,7 @@ class _Reader:
         self._symbols = symbols
         self._inputs = inputs
         self._tensors: list[Tensor] = []
-        self._constants: list[bytes] = []
+        self._constants: list[bytes | memoryview] = []
         self._places: dict[int, int] = {}
         self._buffers = 0
         self._calls: list[Call] = []

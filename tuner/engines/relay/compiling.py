@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import mmap
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -14,12 +16,15 @@ from tvm import autotvm, relay
 
 from tuner.engines.relay import corrections, importing, plans, simplifying
 from tuner.engines.relay.release import RELEASE
-from tuner.engines.runtime import compiling, faults, libraries, progress
+from tuner.engines.runtime import compiling, environment, faults, libraries, progress
 from tuner.engines.runtime.library.plan import Plan
 from tuner.engines.runtime.library.source import Facts
 from tuner.engines.runtime.workspaces import Workspaces
 
 GRAPH, PARAMS = "mod.json", "mod.params"
+_LIST_MAGIC, _TENSOR_MAGIC = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
+_CPU = (1, 0)
+"""Type and number of the device."""
 
 
 def load_records(path: str | None) -> list[Any]:
@@ -57,28 +62,58 @@ def compile_model(
     corrections.use_threads(1)
     workspaces = Workspaces(RELEASE)
     compiled = _build(imported, target, schedules, form, workspaces)
+    environment.release()
     folder = Path(out_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    graph, params = json.loads(compiled.get_graph_json()), compiled.get_params()
+    graph = json.loads(compiled.get_graph_json())
     # Graph executors skip this key when it comes last; without it the output names would be lost.
     graph["metadata"] = {"outputs": list(imported.outputs)}
     (folder / GRAPH).write_text(json.dumps(graph))
-    (folder / PARAMS).write_bytes(relay.save_param_dict(params))
+    weights = _save(compiled.get_params(), folder / PARAMS)
+    module = compiled.get_lib()
+    # The weights are now in the file.
+    del compiled
+    environment.release()
 
     def plan() -> Plan:
-        arrays = {name: array.numpy() for name, array in params.items()}
-        return workspaces.add_to(plans.read(graph, arrays, imported.outputs))
+        return workspaces.add_to(plans.read(graph, weights, imported.outputs))
 
-    with compiling.exported(compiled.get_lib()) as objects:
+    with compiling.exported(module) as objects:
         written = compiling.write_libraries(objects, folder, form, programs)
         library = libraries.write(plan, objects, facts, folder, programs, form, imported.operators)
     return [*written, GRAPH, PARAMS, *library]
+
+
+def _save(params: Mapping[str, Any], path: Path) -> dict[str, memoryview]:
+    """Write weights in the format of ``relay.save_param_dict``, which copies all of them three times.
+
+    Return the content of each, mapped from the file.
+    """
+    places: dict[str, slice] = {}
+    # An earlier file may still be mapped.
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))
+        for encoded in map(str.encode, sorted(params)):
+            file.write(struct.pack("<Q", len(encoded)) + encoded)
+        file.write(struct.pack("<Q", len(params)))
+        for name, array in sorted(params.items()):
+            dtype, content = tvm.DataType(array.dtype), array.numpy().tobytes()
+            kind = (dtype.type_code, dtype.bits, dtype.lanes)
+            file.write(struct.pack("<QQiiiBBH", _TENSOR_MAGIC, 0, *_CPU, len(array.shape), *kind))
+            file.write(struct.pack(f"<{len(array.shape) + 1}q", *map(int, array.shape), len(content)))
+            places[name] = slice(file.tell(), file.tell() + len(content))
+            file.write(content)
+    with path.open("rb") as file:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return {name: mapped[place] for name, place in places.items()}
 
 
 def _build(imported: importing.Imported, target: Any, schedules: Schedules, form: str, workspaces: Workspaces) -> Any:
     # Functions of a system library register themselves when it is loaded; they can still be looked up by name.
     runtime = relay.backend.Runtime("cpp", {"system-lib": True} if form == "system-lib" else None)
 
+    environment.release()
     progress.begin("fold")
     hint = faults.sizes_hint(imported.operators)
     with faults.reported("compile_failed", "TVM cannot compile the model", hint=hint):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
 from tuner.engines.relay import converters, corrections, plugins
-from tuner.engines.runtime import importing, progress
+from tuner.engines.runtime import importing, progress, weights
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "org.pytorch.aten")
 """Domains whose operators the importer looks up by type alone; others are named with their domain."""
@@ -34,12 +35,15 @@ def load(model: onnx.ModelProto) -> Imported:
     ``import_failed`` if TVM supports every operator and still cannot import one.
     """
     converters.install()
+    frontend.get_numpy = weights.array
     model = importing.prepare(model, plugins.install())
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known(model))
     corrections.use_threads(1)
     progress.begin("import", sum(counted.values()))
-    with importing.reported(frontend.GraphProto, counted):
+    with importing.reported(frontend.GraphProto, counted), warnings.catch_warnings():
+        # The checker that the importer calls misses weights that are in files.
+        warnings.simplefilter("ignore")
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
     return Imported(
         module=module,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, UnknownSizes
@@ -16,17 +15,17 @@ _GRAPH_BOOL = "uint1"
 """How graphs write the dtype bool: by its bits, though an element takes a byte."""
 
 
-def read(graph: Json, params: Mapping[str, Any], outputs: tuple[str, ...]) -> Plan:
+def read(graph: Json, params: Mapping[str, bytes | memoryview], outputs: tuple[str, ...]) -> Plan:
     """Return the plan of a graph, in the JSON of TVM's graph executor.
 
-    ``params`` are its weights by name, as numpy arrays; ``outputs`` are names for its outputs. Raises
+    ``params`` are the bytes of its weights, by name; ``outputs`` are names for its outputs. Raises
     NotStandalone.
     """
     return _Reader(graph, params).plan(outputs)
 
 
 class _Reader:
-    def __init__(self, graph: Json, params: Mapping[str, Any]) -> None:
+    def __init__(self, graph: Json, params: Mapping[str, bytes | memoryview]) -> None:
         self._graph = graph
         self._params = params
         attributes = graph["attrs"]
@@ -37,7 +36,7 @@ class _Reader:
         self._tensors: dict[int, Tensor] = {}
         self._calls: list[Call] = []
         self._inputs: list[tuple[str, int]] = []
-        self._constants: list[bytes] = []
+        self._constants: list[bytes | memoryview] = []
 
     def plan(self, outputs: tuple[str, ...]) -> Plan:
         for number, node in enumerate(self._graph["nodes"]):
@@ -62,7 +61,7 @@ class _Reader:
         row, name = self._rows[number], node["name"]
         if name in self._params:
             self._set(row, Kind.CONSTANT, len(self._constants))
-            self._constants.append(self._params[name].tobytes())
+            self._constants.append(self._params[name])
         else:
             self._set(row, Kind.INPUT, len(self._inputs))
             self._inputs.append((name, row))

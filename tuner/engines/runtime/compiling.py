@@ -177,15 +177,21 @@ class Objects:
 
 
 @contextmanager
-def exported(module: Any) -> Iterator[Objects]:
-    """Have TVM generate a module's code, once for all files that are linked from it."""
+def exported(module: Any, pack: Callable[..., str] | None = None) -> Iterator[Objects]:
+    """Have TVM generate a module's code, once for all files that are linked from it.
+
+    ``pack`` replaces TVM's own ``fpack_imports``, which writes what the module imports.
+    """
     with tempfile.TemporaryDirectory(prefix="tunesmith-objects-") as folder:
         kept: list[Objects] = []
 
         def keep(_: str, paths: Any, options: Any = None, **__: Any) -> None:
             kept.append(Objects(paths=[str(path) for path in paths], options=options))
 
-        module.export_library(str(Path(folder) / LIBRARY), fcompile=keep, workspace_dir=folder)
+        packing = {"fpack_imports": pack} if pack else {}
+        module.export_library(str(Path(folder) / LIBRARY), fcompile=keep, workspace_dir=folder, **packing)
+        # It has the weights, and the files have them, too.
+        del module
         yield kept[0]
 
 

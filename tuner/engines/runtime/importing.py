@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Registry
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import faults
+from tuner.engines.runtime import environment, faults, weights
 
 Loaded = TypeVar("Loaded")
 
@@ -26,6 +26,8 @@ _SHOWN_BY_FRONTEND = "tvm_custom"
 """Attribute that the importer itself adds to a node."""
 _FLOAT, _INT64 = 1, 7
 """``onnx.TensorProto.FLOAT`` and ``INT64``."""
+_LARGE_BYTES = 256 << 20
+"""Minimum bytes of a file for which memory is freed before and after it is imported."""
 _TYPE_OF = {"value_float": _FLOAT, "value_floats": _FLOAT, "value_int": _INT64, "value_ints": _INT64}
 
 
@@ -49,18 +51,36 @@ def by_file(load: Callable[..., Loaded], *, kept: int) -> Callable[..., Loaded]:
     return find
 
 
-def once_a_file(load: Callable[[onnx.ModelProto], Loaded]) -> Callable[[str], Loaded]:
-    """Return a cached reader, as ``by_file``, that passes the checked model of a file to ``load``."""
+def once_a_file(load: Callable[[onnx.ModelProto], Loaded], *, most_kept: int | None = None) -> Callable[[str], Loaded]:
+    """Return a cached reader, as ``by_file``, that passes the checked model of a file to ``load``.
+
+    Large weights stay in the file: importers get their values by ``weights.array``. What is made of a file of more than
+    ``most_kept`` bytes is not kept: its copy of the weights would count in all that an engine does.
+    """
 
     def read(path: str) -> Loaded:
         try:
-            model = onnx.load(path, load_external_data=False)
-            onnx.checker.check_model(model)
+            model = weights.read(Path(path))
+            onnx.checker.check_model(weights.checkable(model))
         except (DecodeError, onnx.checker.ValidationError, ValueError) as error:
             raise EngineFailure("invalid_model", f"not a valid ONNX model: {str(error)[:1500]}") from error
         return load(model)
 
-    return by_file(read, kept=2)
+    def load_and_release(path: str) -> Loaded:
+        if Path(path).stat().st_size < _LARGE_BYTES:
+            return read(path)
+        environment.release()
+        loaded = read(path)
+        environment.release()
+        return loaded
+
+    cached = by_file(load_and_release, kept=2)
+
+    def find(path: str) -> Loaded:
+        is_kept = most_kept is None or not Path(path).is_file() or Path(path).stat().st_size <= most_kept
+        return cached(path) if is_kept else load_and_release(path)
+
+    return find
 
 
 def prepare(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:

@@ -106,7 +106,7 @@ class Plan:
     outputs: Sequence[int]
     input_names: Sequence[str]
     output_names: Sequence[str]
-    constants: Sequence[bytes]
+    constants: Sequence[bytes | memoryview]
 
     def bytes_of(self, tensor: Tensor) -> int:
         """Raises NotStandalone for a type without a fixed layout."""

@@ -34,7 +34,7 @@ class Weights:
     """Bytes."""
     offsets: tuple[int, ...]
     """Bytes from the start, of each constant."""
-    parts: tuple[bytes, ...]
+    parts: tuple[bytes | memoryview, ...]
     """The content, in pieces: the constants themselves, and padding."""
 
     def digest(self) -> bytes:
@@ -45,10 +45,10 @@ class Weights:
         return digest.digest()
 
 
-def weights(constants: Iterable[bytes]) -> Weights:
+def weights(constants: Iterable[bytes | memoryview]) -> Weights:
     """Join constants at aligned offsets; equal ones are stored once."""
-    parts: list[bytes] = []
-    known: dict[bytes, int] = {}
+    parts: list[bytes | memoryview] = []
+    known: dict[bytes | memoryview, int] = {}
     offsets = []
     end = 0
     for constant in constants:

@@ -10,14 +10,6 @@ from tuner.engines.relay import plans
 from tuner.engines.runtime.library.plan import Call, Kind, NotStandalone
 
 
-class Array:
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def tobytes(self) -> bytes:
-        return self._content
-
-
 def graph() -> dict[str, Any]:
     """``x`` split in two by a kernel with a weight; the second half reshaped, and the first one an output."""
     split = {"func_name": "tvmgen_default_fused_split", "num_outputs": "2"}
@@ -40,7 +32,7 @@ def graph() -> dict[str, Any]:
 
 
 def test_a_graph_becomes_calls_on_buffers() -> None:
-    found = plans.read(graph(), {"w": Array(b"\x01")}, ("p", "q", "r"))
+    found = plans.read(graph(), {"w": b"\x01"}, ("p", "q", "r"))
     assert found.calls == [Call(symbol="tvmgen_default_fused_split", name="fused_split", arguments=(1, 0, 2, 3))]
     kinds = [(each.kind, each.index) for each in found.tensors]
     assert kinds == [
@@ -54,8 +46,8 @@ def test_what_the_graph_executor_alone_can_run_is_refused() -> None:
     unknown = graph()
     unknown["nodes"][3]["op"] = "device_copy"
     with pytest.raises(NotStandalone, match="graph nodes of kind 'device_copy'"):
-        plans.read(unknown, {"w": Array(b"\x01")}, ("p", "q", "r"))
+        plans.read(unknown, {"w": b"\x01"}, ("p", "q", "r"))
     symbolic = graph()
     symbolic["attrs"]["shape"][1][2] = [-1]
     with pytest.raises(NotStandalone, match="sizes only a run decides"):
-        plans.read(symbolic, {"w": Array(b"\x01")}, ("p", "q", "r"))
+        plans.read(symbolic, {"w": b"\x01"}, ("p", "q", "r"))

@@ -51,7 +51,7 @@ class _Progress:
     seconds: float = 0.0
     """Seconds of these trials."""
     default: float | None = None
-    """Latency of the untuned default schedule."""
+    """Latency of the untuned schedule."""
     exhausted: bool = False
 
     @property
@@ -66,7 +66,15 @@ class Allocator:
     earlier one stopped.
     """
 
-    def __init__(self, tasks: Sequence[TuningTask], *, round_trials: int = ROUND_TRIALS) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[TuningTask],
+        *,
+        round_trials: int = ROUND_TRIALS,
+        untuned: Mapping[str, float] | None = None,
+    ) -> None:
+        """``untuned``: seconds of operators in the untuned build, by workload, where they are known."""
+        untuned = untuned or {}
         self._round_trials = round_trials
         self._tasks = {
             task.extracted.workload_key: _Progress(
@@ -75,9 +83,11 @@ class Allocator:
                 done=task.trials_done,
                 best=task.best_latency,
                 history=[(task.trials_done, task.best_latency)] if task.best_latency else [],
+                default=untuned.get(task.extracted.workload_key),
             )
             for task in tasks
         }
+        self._work = _work([*self._tasks.values()])
 
     def next_round(self, *, excluding: Collection[str] = (), out: Mapping[str, int] | None = None) -> Round | None:
         """Return the next round, of no workload in ``excluding``, whose trials are reserved meanwhile.
@@ -138,10 +148,10 @@ class Allocator:
 
     def is_explored(self) -> bool:
         """Return whether every task that could matter has had its first round, so that recent gains predict others."""
-        total = sum(_work(task) for task in self._tasks.values())
+        total = sum(self._work.values())
         return not any(
-            task.open and task.done < min(self._round_trials, task.planned) and _work(task) >= total * _WORTH_LEARNING
-            for task in self._tasks.values()
+            task.open and task.done < min(self._round_trials, task.planned) and work >= total * _WORTH_LEARNING
+            for task, work in zip(self._tasks.values(), self._work.values(), strict=True)
         )
 
     def set_planned(self, workload_key: str, trials: int, *, done: int = 0) -> None:
@@ -168,7 +178,7 @@ class Allocator:
             if task.extracted.name in kinds and task.extracted.name not in throughputs and not task.done
         ]
         if unknown:
-            return min(unknown, key=lambda task: (-_work(task), task.extracted.position))
+            return min(unknown, key=lambda task: (-self._work_of(task), task.extracted.position))
         costs, chances = self._costs(), self._chances()
 
         def worth(task: _Progress) -> float:
@@ -180,9 +190,12 @@ class Allocator:
     def _kinds_worth_learning(self) -> set[str]:
         work: dict[str, float] = {}
         for task in self._tasks.values():
-            work[task.extracted.name] = work.get(task.extracted.name, 0.0) + _work(task)
+            work[task.extracted.name] = work.get(task.extracted.name, 0.0) + self._work_of(task)
         total = sum(work.values())
         return {name for name, share in work.items() if share >= total * _WORTH_LEARNING}
+
+    def _work_of(self, task: _Progress) -> float:
+        return self._work[task.extracted.workload_key]
 
     def _chances(self) -> dict[str, float]:
         """Return the mean relative gain of each kind of operator so far."""
@@ -216,7 +229,7 @@ def _gain(task: _Progress, throughputs: dict[str, float], chance: float) -> floa
     """Return the expected seconds per run of the model saved by one more trial."""
     flop = max(task.extracted.flop, 1.0)
     throughput = throughputs.get(task.extracted.name) or max(throughputs.values(), default=1.0) or 1.0
-    latency = task.best or flop / throughput
+    latency = task.best or task.default or flop / throughput
     hoped = latency - flop / (throughput * _THROUGHPUT_HOPE)
     hoped = max(hoped, latency / 10) / max(task.done, _UNMEASURED_TRIALS)
     return task.extracted.weight * (_OBSERVED_SHARE * _observed(task) + (1 - _OBSERVED_SHARE) * chance * hoped)
@@ -236,5 +249,14 @@ def _own_left(task: _Progress, out: Mapping[str, int]) -> int:
     return task.planned - task.done - out.get(task.extracted.workload_key, 0)
 
 
-def _work(task: _Progress) -> float:
-    return task.extracted.weight * task.extracted.flop
+def _work(tasks: Sequence[_Progress]) -> dict[str, float]:
+    """Return each task's part of a run of the model, by workload: seconds of its operator in the untuned build, or if
+    these are unknown its floating-point operations at the mean speed of the others."""
+    known = [task for task in tasks if task.default]
+    flop = sum(task.extracted.weight * task.extracted.flop for task in known)
+    seconds = sum(task.extracted.weight * (task.default or 0.0) for task in known)
+    pace = seconds / flop if flop and seconds else 1.0
+    return {
+        task.extracted.workload_key: task.extracted.weight * (task.default or task.extracted.flop * pace)
+        for task in tasks
+    }

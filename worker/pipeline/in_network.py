@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from domain import errors, progress
@@ -19,7 +18,7 @@ from tuner.native import autotvm
 from tuner.results import in_network
 from tuner.search import racing
 from worker import total_limit
-from worker.pipeline import builds, compiling, recovery, reuse
+from worker.pipeline import builds, compiling, profiling, recovery, reuse
 from worker.pipeline.context import JobContext
 
 _MOST_ALTERNATIVES = 3
@@ -30,11 +29,6 @@ _NEAR = 1.5
 _TURNS = 3
 _SIDE_SECONDS = 0.5
 """Wanted duration of one profile."""
-_RUNS = (5, 50)
-"""Least and most profiled runs of one profile."""
-_RUNS_EACH = 4
-"""Runs for each profiled one, as in ``profiling``."""
-_TIMEOUT_SECONDS = 120.0
 _LEAST_GAIN = 0.01
 """Relative gain of the whole network that is worth another build."""
 
@@ -76,7 +70,7 @@ def _affordable(context: JobContext) -> int:
         return 0
     left = _TIME_SHARE * total_limit.seconds_to_repeat(context.request.budget, context.limit)
     baseline = context.results.baseline
-    profile = _RUNS[0] * _RUNS_EACH * max(baseline.seconds.values(), default=0.0)
+    profile = profiling.duration(max(baseline.seconds.values(), default=0.0), 0.0)
     seconds = max(baseline.build_seconds, 1.0) + _TURNS * profile
     return max(0, min(_MOST_ALTERNATIVES, int(left / seconds) - 1))
 
@@ -152,20 +146,9 @@ class _Search:
         ]
 
     def _profile(self, build: Build) -> list[dict[str, Any]]:
-        context = self._context
-        seconds = context.results.baseline.seconds
-        least, most = _RUNS
-        repeat = min(most, max(least, int(_SIDE_SECONDS / max(min(seconds.values()), 1e-6))))
-        inputs: Path = context.seeded_inputs[0]
-        params = {
-            "bundle": str(builds.path(context, build)),
-            "inputs": str(inputs),
-            "threads": context.threads,
-            "repeat": repeat,
-        }
-        engine = builds.process(context, build).get()
-        found: list[dict[str, Any]] = context.ask(engine, "profile", params, timeout=_TIMEOUT_SECONDS)["layers"]
-        return found
+        seconds = min(self._context.results.baseline.seconds.values())
+        process = builds.process(self._context, build)
+        return profiling.of_build(self._context, process, run_seconds=seconds, wanted=_SIDE_SECONDS)
 
 
 def _alternatives(chosen: Record, known: Sequence[Record]) -> list[Record]:

@@ -1,4 +1,4 @@
-"""Profile of the published build, beside the reference's: a few seconds at the end of stage ``benchmark``."""
+"""Profiles of builds; that of the published one, beside the reference's, ends stage ``benchmark``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _hindrance(context: JobContext, report: Report) -> str | None:
     if not builds.process_of(context, report.published).is_library:
         return "the build needs TVM, and only libraries are profiled"
     seconds = math.fsum(_seconds(report, each) for each in (report.published, Variant.REFERENCE))
-    if _RUNS[0] * _RUNS_EACH * seconds > min(_MOST_SECONDS, context.limit.unspent / 2):
+    if duration(seconds, 0.0) > min(_MOST_SECONDS, context.limit.unspent / 2):
         return "a profile would have taken too long"
     return None
 
@@ -75,12 +75,34 @@ def _measure(context: JobContext, report: Report) -> Profile:
     )
 
 
-def _ask(context: JobContext, engine: Engine, model: dict[str, Any], seconds: float) -> dict[str, Any]:
-    least, most = _RUNS
-    repeat = min(most, max(least, math.ceil(_SIDE_SECONDS / seconds)))
+def duration(run_seconds: float, wanted: float) -> float:
+    """Return the seconds that a profile takes whose profiled runs last ``wanted`` seconds."""
+    return _repeats(run_seconds, wanted) * _RUNS_EACH * run_seconds
+
+
+def of_build(
+    context: JobContext, process: builds.Process, *, run_seconds: float, wanted: float
+) -> list[dict[str, Any]]:
+    """Return the ``layers`` of a build's profile, whose profiled runs take about ``wanted`` seconds. Raises
+    EngineError."""
+    model = {"bundle": str(context.folder / process.folder)}
+    found: list[dict[str, Any]] = _ask(context, process.get(), model, run_seconds, wanted)["layers"]
+    return found
+
+
+def _ask(
+    context: JobContext, engine: Engine, model: dict[str, Any], seconds: float, wanted: float = _SIDE_SECONDS
+) -> dict[str, Any]:
     inputs: Path = context.seeded_inputs[0]
-    params = {**model, "inputs": str(inputs), "threads": context.threads, "repeat": repeat}
+    params = {
+        **model, "inputs": str(inputs), "threads": context.threads, "repeat": _repeats(seconds, wanted),
+    }  # fmt: skip
     return engine.request("profile", params, timeout=_TIMEOUT_SECONDS, canceled=context.canceled)
+
+
+def _repeats(run_seconds: float, wanted: float) -> int:
+    least, most = _RUNS
+    return min(most, max(least, math.ceil(wanted / max(run_seconds, 1e-6))))
 
 
 def _seconds(report: Report, variant: Variant) -> float:

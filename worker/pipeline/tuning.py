@@ -20,7 +20,7 @@ from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 from storage import jobs, records, tuning_tasks
 from tuner.search import planning, racing
 from tuner.search.racing import Slice
-from worker.pipeline import recovery, reuse
+from worker.pipeline import in_place, recovery, reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import leading, strategies
 from worker.pipeline.search.progress import SearchProgress
@@ -72,13 +72,15 @@ class _Candidate:
     estimate: float | None = None
     verdict: str = ""
     search: StrategySearch | None = None
+    untuned: dict[str, float] = field(default_factory=dict)
+    """Seconds of operators in the untuned build, by workload."""
 
     def reckon(self) -> None:
         # Default trials in a narrower precision say nothing about the untuned build, which is not in that precision.
         same = self.search is not None and self.strategy.precision is None
-        self.estimate = strategies.estimate(
-            self.context, self.extracted, self.search.defaults if self.search and same else {}
-        )
+        defaults = self.search.defaults if self.search and same else {}
+        # Times inside the network for all engines alike; only AutoTVM measures defaults by themselves.
+        self.estimate = strategies.estimate(self.context, self.extracted, {**defaults, **self.untuned})
 
     def result(self) -> SearchedStrategy:
         return SearchedStrategy(
@@ -139,6 +141,7 @@ class _TunerSelection:
             candidate.trials = sum(record.key.workload_key in own for record in spent)
             if known and candidate.trials:
                 candidate.extracted = known
+                candidate.untuned = in_place.seconds(candidate.context, known)
                 candidate.seconds = self._seconds * candidate.trials / len(spent)
                 self._begin(candidate)
                 candidate.reckon()
@@ -167,6 +170,7 @@ class _TunerSelection:
         """Prepare the strategy; return whether it has anything to search. Raises EngineError."""
         if not candidate.extracted:
             candidate.extracted = reuse.tasks_of(candidate.context)
+            candidate.untuned = in_place.seconds(candidate.context, candidate.extracted)
             self._begin(candidate)
         spaces = _spaces(candidate.extracted)
         for other in self._candidates.values():
@@ -222,7 +226,7 @@ class _TunerSelection:
 
     def _resume(self, candidate: _Candidate, *, seconds: float | None, waits_for_others: bool) -> StrategySearch:
         if candidate.search is None:
-            candidate.search = StrategySearch(candidate.context, seconds=seconds)
+            candidate.search = StrategySearch(candidate.context, seconds=seconds, untuned=candidate.untuned)
             # The search may have recovered trials from the spool.
             self._count(candidate, candidate.search)
         candidate.search.go_on(spent=self._seconds, seconds=seconds, waits_for_others=waits_for_others)
@@ -355,7 +359,8 @@ def _why_unused(context: JobContext, ended: _RaceResult, unused: float) -> list[
 
 
 def _alone(context: JobContext, strategy: Strategy) -> _RaceResult:
-    search = StrategySearch(context, seconds=context.results.plan.budget_seconds)
+    untuned = in_place.seconds(context, reuse.known(context) or [])
+    search = StrategySearch(context, seconds=context.results.plan.budget_seconds, untuned=untuned)
     ended_by = search.run()
     search.progress.reload()
     tasks = search.progress.tasks
@@ -366,6 +371,7 @@ def _alone(context: JobContext, strategy: Strategy) -> _RaceResult:
         trials=sum(task.trials_done for task in tasks),
         seconds=search.seconds,
         search=search,
+        untuned=untuned,
     )
     candidate.reckon()
     return _RaceResult(context=context, search=search, ended_by=ended_by, candidates=[candidate])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,14 @@ def test_a_search_is_explored_once_every_task_that_matters_had_a_round() -> None
     assert not Allocator([tasks[0]]).is_explored()
 
 
+def test_a_slow_operator_of_few_operations_comes_first_where_its_time_is_known() -> None:
+    tasks = [task("t0", flop=1e8), task("t1", flop=1e5, name="depthwise")]
+    for untuned, expected in (({}, "t0"), ({"t1": 1e-3}, "t0"), ({"t0": 1e-4, "t1": 1e-3}, "t1")):
+        following = Allocator(tasks, untuned=untuned).next_round()
+        assert following is not None
+        assert following.workload_key == expected
+
+
 def test_covered_tasks_get_no_round() -> None:
     allocator = Allocator([task("w0", planned=0, weight=100), task("w1", planned=16)])
     assert set(spend(allocator, lambda key, done: 1e-3)) == {"w1"}
@@ -263,12 +272,12 @@ def replay() -> Replay:
     )
 
 
-def tune_by_allocator(replay: Replay, seconds: float) -> float:
+def tune_by_allocator(replay: Replay, seconds: float, untuned: Mapping[str, float] | None = None) -> float:
     tasks = [
         TuningTask(job_id="j-1", extracted=each, trials_planned=len(replay.latencies[each.workload_key]))
         for each in replay.tasks
     ]
-    allocator = Allocator(tasks)
+    allocator = Allocator(tasks, untuned=untuned)
     while seconds > 0 and (following := allocator.next_round()):
         best, cost = replay.run(following.workload_key, following.trials)
         seconds -= cost
@@ -298,6 +307,17 @@ def test_measured_trials_are_spent_better_than_in_turn(replay: Replay, share: fl
     in_turn = tune_in_turn(dataclasses.replace(replay, position={}), budget)
     allocated = tune_by_allocator(dataclasses.replace(replay, position={}), budget)
     assert before - allocated > 1.2 * (before - in_turn)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.25, 0.5])
+def test_times_of_the_untuned_build_lead_to_what_takes_longest(replay: Replay, share: float) -> None:
+    budget = share * sum(replay.seconds[key] * len(each) for key, each in replay.latencies.items())
+    # Inside the network operators take longer than by themselves, not all of them alike.
+    factors = cycle((1.0, 1.5, 1.2))
+    untuned = {key: first(each) * next(factors) for key, each in replay.latencies.items()}
+    guessed = tune_by_allocator(dataclasses.replace(replay, position={}), budget)
+    known = tune_by_allocator(dataclasses.replace(replay, position={}), budget, untuned)
+    assert known < 0.99 * guessed
 
 
 def test_all_measured_trials_reach_the_same_best(replay: Replay) -> None:

@@ -30,6 +30,7 @@ def install() -> None:
     """Add the converters below; idempotent."""
     add("GridSample", grid_sample)
     add("TopK", top_k)
+    frontend.Reduce._impl_v12 = frontend.Reduce._impl_v13 = classmethod(_reduce)
 
 
 _METHODS = {
@@ -59,6 +60,19 @@ def grid_sample(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) ->
         padding_mode=attributes.get("padding_mode", b"zeros").decode(),
         align_corners=bool(attributes.get("align_corners", 0)),
     )
+
+
+def _reduce(cls: Any, inputs: Any, attributes: Mapping[str, Any], parameters: Any) -> Any:
+    """Convert reductions whose axes are an input. TVM's own converter reads the first axis only."""
+    listed = inputs[1] if len(inputs) > 1 else None
+    if listed is not None and not isinstance(listed, relay.Constant):
+        raise ValueError("the axes are computed")
+    axes = [] if listed is None else [int(axis) for axis in listed.data.numpy()]
+    if axes:
+        return cls.run_calculation([inputs[0]], axes, attributes.get("keepdims", True))
+    if attributes.get("noop_with_empty_axes", 0):
+        return inputs[0]
+    return cls._impl_v1([inputs[0]], attributes, parameters)
 
 
 def top_k(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:

@@ -65,17 +65,25 @@ def round_timeout(context: JobContext, trials: int) -> float:
 class StrategySearch:
     """The search of one strategy, which continues from the job's stored plan and trials.
 
-    ``seconds`` is the limit for all attempts together. With ``waits_for_others`` it waits for tasks that other jobs
-    are searching; otherwise it leaves them out.
+    ``seconds`` is the limit for all attempts together, ``untuned`` are operators' seconds in the untuned build, by
+    workload. With ``waits_for_others`` it waits for tasks that other jobs are searching; otherwise it leaves them out.
     """
 
-    def __init__(self, context: JobContext, *, seconds: float | None, waits_for_others: bool = True) -> None:
+    def __init__(
+        self,
+        context: JobContext,
+        *,
+        seconds: float | None,
+        waits_for_others: bool = True,
+        untuned: Mapping[str, float] | None = None,
+    ) -> None:
         self._context = context
+        self._untuned = untuned or {}
         self._waits_for_others = waits_for_others
         self.progress = SearchProgress(context)
         self.progress.recover(seconds=0.0)
         self._limit = seconds
-        self._allocator = Allocator(self.progress.tasks)
+        self._allocator = Allocator(self.progress.tasks, untuned=self._untuned)
         self._spent = 0.0
         self._crashes: Counter[str] = Counter()
         self.exhausted: set[str] = set()
@@ -419,7 +427,8 @@ class StrategySearch:
             [
                 replace(task, trials_done=firsts.get(task.extracted.workload_key, task.trials_done))
                 for task in self.progress.tasks
-            ]
+            ],
+            untuned=self._untuned,
         )
         for left in self._left:
             self._allocator.finished(left, trials=0, best_latency=self.progress.best(left), exhausted=True)

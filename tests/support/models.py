@@ -312,23 +312,28 @@ def nonzero_places() -> bytes:
     return model(nodes, inputs={"x": (8,)}, outputs={"places": (1, "n")})
 
 
-def suppressed() -> bytes:
-    """Boxes that remain of ``boxes`` [1, 20, 4] by ``scores`` [1, 1, 20]: ``kept`` [n, 4], as many as there are."""
+def suppressed(
+    batches: int = 1, classes: int = 1, most: int = 8, overlap: float = 0.4, least: float = 0.2, centered: int = 1
+) -> bytes:
+    """Boxes that remain of ``boxes`` [batches, 20, 4] by ``scores`` [batches, classes, 20].
+
+    Outputs: ``chosen`` [n, 3] and the boxes themselves, ``kept`` [n, 4], as many as there are.
+    """
     tensors = [
-        _tensor("most", (1,), _INT64, struct.pack("<q", 8)),
-        _tensor("overlap", (1,), _FLOAT, struct.pack("<f", 0.4)),
-        _tensor("least", (1,), _FLOAT, struct.pack("<f", 0.2)),
-        _tensor("two", (), _INT64, struct.pack("<q", 2)),
-        _tensor("rows", (2,), _INT64, struct.pack("<2q", 20, 4)),
+        _tensor("most", (1,), _INT64, struct.pack("<q", most)),
+        _tensor("overlap", (1,), _FLOAT, struct.pack("<f", overlap)),
+        _tensor("least", (1,), _FLOAT, struct.pack("<f", least)),
+        _tensor("columns", (2,), _INT64, struct.pack("<2q", 0, 2)),
     ]
+    limits = ["most", "overlap", "least"]
     nodes = [
-        _node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["chosen"], center_point_box=1),
-        _node("Gather", ["chosen", "two"], ["places"], axis=1),
-        _node("Reshape", ["boxes", "rows"], ["flat"]),
-        _node("Gather", ["flat", "places"], ["kept"], axis=0),
+        _node("NonMaxSuppression", ["boxes", "scores", *limits], ["chosen"], center_point_box=centered),
+        _node("Gather", ["chosen", "columns"], ["places"], axis=1),
+        _node("GatherND", ["boxes", "places"], ["kept"]),
     ]
-    inputs = {"boxes": (1, 20, 4), "scores": (1, 1, 20)}
-    return model(nodes, inputs=inputs, outputs={"kept": ("n", 4)}, tensors=tensors)
+    inputs = {"boxes": (batches, 20, 4), "scores": (batches, classes, 20)}
+    outputs = {"chosen": ("n", 3), "kept": ("n", 4)}
+    return model(nodes, inputs=inputs, outputs=outputs, tensors=tensors, kinds={"chosen": _INT64})
 
 
 def counted_by_values() -> bytes:

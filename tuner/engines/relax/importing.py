@@ -13,7 +13,7 @@ import tvm
 from tvm.relax.frontend.onnx import from_onnx, onnx_frontend
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import plugins
+from tuner.engines.relax import converters, plugins
 from tuner.engines.runtime import importing, progress, weights
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -27,6 +27,7 @@ def install() -> None:
     if not hasattr(importer._convert_operator, "is_counting"):
         importer._convert_operator = progress.counting(importer._convert_operator)
     onnx_frontend.MultiInputBase._impl_v1 = classmethod(_pairwise)
+    converters.install()
 
 
 _stacked = onnx_frontend.MultiInputBase._impl_v1.__func__

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, tirx, topi
+from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 
@@ -29,19 +29,18 @@ def non_max_suppression(builder: Any, inputs: Sequence[Any], attributes: Mapping
     count = int(boxes.ty.shape[1])
     if attributes.get("center_point_box", 0):
         boxes = _corners(boxes)
-    if least is None or least < 0:
-        scores, least = _ranks(scores, count, least), 0.0
+    lowest = float(np.finfo(np.float32).min) if least is None else least
     if not most or most < 0:
-        least = float(np.finfo(np.float32).max)
+        lowest = float(np.finfo(np.float32).max)
     chosen = builder.emit_te(
-        topi.vision.all_class_non_max_suppression,
+        _select,
         builder.normalize(boxes),
         builder.normalize(scores),
         max(1, min(count, int(most or 0))),
         # The kernel drops what overlaps by at least as much.
         relax.const(np.nextafter(np.float32(overlap or 0), np.float32(np.inf))),
-        relax.const(np.float32(least)),
-        "onnx",
+        relax.const(np.float32(max(0.0, lowest))),
+        lowest,
     )
     ends = relax.op.concat([chosen[1], relax.const([3], "int64")], axis=0)
     begins, strides = relax.const([0, 0], "int64"), relax.const([1, 1], "int64")
@@ -67,11 +66,21 @@ def _corners(boxes: Any) -> Any:
     return relax.op.concat([y - height, x - width, y + height, x + width], axis=2)
 
 
-def _ranks(scores: Any, count: int, least: float | None) -> Any:
-    """Return the ranks of scores by class, from 1 for the lowest, and 0 for those that are not above ``least``."""
-    order = relax.op.argsort(scores, axis=2, descending=True, dtype="int32")
-    places = relax.op.argsort(order, axis=2, dtype="int32")
-    ranks = relax.op.astype(relax.const(count, "int32") - places, "float32")
-    if least is None:
-        return ranks
-    return relax.op.where(relax.op.greater(scores, relax.const(np.float32(least))), ranks, relax.const(np.float32(0)))
+def _select(boxes: Any, scores: Any, most: int, overlap: Any, least: Any, lowest: float) -> Any:
+    # One tensor function: the search for tasks fails at one that is a call of TVM's sorting alone.
+    if lowest < 0:
+        scores = _ranks(scores, lowest)
+    return topi.vision.all_class_non_max_suppression(boxes, scores, most, overlap, least, "onnx")
+
+
+def _ranks(scores: Any, lowest: float) -> Any:
+    """Return the ranks of scores by class, from 1 for the lowest, and 0 for those that are not above ``lowest``."""
+    order = topi.argsort(scores, axis=2, is_ascend=False, dtype="int32")
+    places = topi.argsort(order, axis=2, is_ascend=True, dtype="int32")
+    count = tirx.Cast("int32", scores.shape[2])
+
+    def rank(*at: Any) -> Any:
+        value = tirx.Cast("float32", count - places[at])
+        return tirx.Select(scores[at] > tirx.const(lowest, "float32"), value, tirx.const(0.0, "float32"))
+
+    return te.compute(scores.shape, rank, name="ranks")

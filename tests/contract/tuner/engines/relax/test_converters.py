@@ -33,7 +33,9 @@ def test_boxes_are_selected_as_onnx_runtime_does(
 ) -> None:
     options, rows = SELECTIONS[case]
     prepared, specs = asking.prepare(reference, models.suppressed(**options), tmp_path)
-    params = {**relax_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "built")}
+    place = {**relax_twin.place, "model": str(prepared)}
+    relax_twin.session.request("extract", {**place, "out_dir": str(tmp_path / "tasks")}, timeout=120)
+    params = {**place, "records": None, "out_dir": str(tmp_path / "built")}
     relax_twin.session.request("compile", params, timeout=120)
     inputs = asking.make_inputs(reference, specs, tmp_path / "inputs")
     actual = asking.run(relax_twin.session, tmp_path / "built", inputs, tmp_path / "actual.npz")

@@ -358,6 +358,25 @@ def reduce_mean_18() -> bytes:
     return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"mean": (1, 4)}, tensors=[axes], opset=18)
 
 
+def lower_bounds() -> bytes:
+    """``Clip`` with one constant bound, as ``torch.clamp(min=…)`` has: ``x`` [1, 4, 6, 6] to ``low``, ``high``."""
+    bounds = [_tensor(name, (), _FLOAT, struct.pack("<f", 0.5)) for name in ("least", "most")]
+    nodes = [_node("Clip", ["x", "least"], ["low"]), _node("Clip", ["x", "", "most"], ["high"])]
+    return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"low": (1, 4, 6, 6), "high": (1, 4, 6, 6)}, tensors=bounds)
+
+
+def unchanged() -> bytes:
+    """An ``Identity``: ``x`` [1, 4] to ``y`` [1, 4]."""
+    return model([_node("Identity", ["x"], ["y"])], inputs={"x": (1, 4)}, outputs={"y": (1, 4)})
+
+
+def crossed_bounds() -> bytes:
+    """``Clip`` whose lower bound is above the upper one, which counts: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4, 1, 1]."""
+    bounds = [_tensor(name, (), _FLOAT, struct.pack("<f", bound)) for name, bound in (("least", 0.7), ("most", 0.3))]
+    nodes = [_node("Clip", ["x", "least", "most"], ["y"]), _node("GlobalAveragePool", ["y"], ["mean"])]
+    return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"mean": (1, 4, 1, 1)}, tensors=bounds)
+
+
 def grid_samples(*, opset: int, rank: int, modes: Sequence[str]) -> bytes:
     """``GridSample`` in every mode, beyond every kind of border: ``x`` and ``grid``, in [0, 1), to ``y0``, …
 

@@ -69,7 +69,7 @@ def compile_model(
         executable = _build(module, build.target, form, workspaces)
     device = "cuda" if targets.is_gpu(build.target) else "cpu"
     folder = Path(out_dir)
-    with compiling.exported(executable, None if form == "system-lib" else _pack) as objects:
+    with compiling.exported(executable, None if form == "system-lib" else _packer(programs)) as objects:
         del executable, module
         files = _write(objects, imported, folder, form, programs, device)
         files += _write_library(objects, imported, folder, form, programs, facts, device, workspaces)
@@ -86,16 +86,23 @@ def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
     options = tvm.transform.PassContext(opt_level=0, config={"tirx.disable_vectorize": True})
     with faults.reported("compile_failed", "TVM cannot compile the plain model"), target, options:
         executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
-    with compiling.exported(executable, _pack) as objects:
+    with compiling.exported(executable, _packer(programs)) as objects:
         return Compiled(files=_write(objects, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
 
 
-def _pack(module: Any, _is_system_lib: bool, _prefix: str, folder: str) -> str:
-    """Write the executable's object file, for which TVM's code generator would copy the weights three times more."""
-    packed = tvm.get_global_func("runtime.ModulePackImportsToTensor")(module)
-    path = Path(folder) / _EXECUTABLE
-    elf.write(path, _BLOB, memoryview(np.from_dlpack(packed)).cast("B"), like=Path(folder) / _KERNELS)
-    return str(path)
+def _packer(programs: compiling.Tools) -> Callable[..., str]:
+    """Return what writes the executable's object file. TVM's code generator would copy the weights three times more."""
+
+    def pack(module: Any, _is_system_lib: bool, _prefix: str, folder: str) -> str:
+        kernels = Path(folder) / _KERNELS
+        if not kernels.exists():  # A model without kernels, such as one whose outputs are its inputs.
+            programs.compile_nothing(kernels)
+        packed = tvm.get_global_func("runtime.ModulePackImportsToTensor")(module)
+        path = Path(folder) / _EXECUTABLE
+        elf.write(path, _BLOB, memoryview(np.from_dlpack(packed)).cast("B"), like=kernels)
+        return str(path)
+
+    return pack
 
 
 def _write(
@@ -129,7 +136,8 @@ def _write_library(
     workspaces: Workspaces,
 ) -> list[str]:
     """Write the library or why there is none. The executable's object file is read, not linked."""
-    kernels = [path for path in objects.paths if Path(path).name != _EXECUTABLE]
+    # A module without kernels is an empty C file.
+    kernels = [path for path in objects.paths if Path(path).suffix == ".o" and Path(path).name != _EXECUTABLE]
     executable = next((Path(path) for path in objects.paths if Path(path).name == _EXECUTABLE), None)
 
     def plan() -> Plan:

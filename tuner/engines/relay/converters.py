@@ -30,6 +30,7 @@ def install() -> None:
     """Add the converters below; idempotent."""
     add("GridSample", grid_sample)
     add("TopK", top_k)
+    add("Clip", clip)
     frontend.Reduce._impl_v12 = frontend.Reduce._impl_v13 = classmethod(_reduce)
 
 
@@ -60,6 +61,18 @@ def grid_sample(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) ->
         padding_mode=attributes.get("padding_mode", b"zeros").decode(),
         align_corners=bool(attributes.get("align_corners", 0)),
     )
+
+
+def clip(inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any) -> Any:
+    """Convert Clip, also with one bound. TVM's own ignores a constant bound if the other is missing."""
+    if "min" in attributes or "max" in attributes or len(inputs) == 1:  # Up to opset 10 the bounds are attributes.
+        return frontend.Clip._impl_v1(inputs, attributes, parameters)
+    data, low, high = (*inputs, None)[:3]
+    if low is not None and high is not None:
+        return frontend.Clip._impl_v11(list(inputs), attributes, parameters)
+    if low is not None:
+        data = relay.maximum(data, low)
+    return data if high is None else relay.minimum(data, high)
 
 
 def _reduce(cls: Any, inputs: Any, attributes: Mapping[str, Any], parameters: Any) -> Any:

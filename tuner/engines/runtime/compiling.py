@@ -65,8 +65,6 @@ class Tools:
 
     def link(self, output: str, objects: Any, options: Any = None, **_: Any) -> None:
         """Link object files into a shared library; usable as ``fcompile`` of ``tvm.runtime.Module.export_library``."""
-        if self.triple is None and self.compiler is None:
-            raise EngineFailure("compile_failed", "no C compiler found to link with", hint="Install one (Debian: gcc).")
         if self.compiler is None:
             raise self.missing()
         self.cc.create_shared(output, objects, options, cc=self.compiler)
@@ -80,6 +78,13 @@ class Tools:
             subprocess.run(["ld", "-shared", "-o", output, *objects], check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError):
             self.cc.create_shared(output, objects, options)
+
+    def compile_nothing(self, output: Path) -> None:
+        """Write an object file without symbols. Raises EngineFailure, as ``link`` does, without a C compiler."""
+        if self.c_compiler is None:
+            raise self.missing()
+        command = [self.c_compiler, "-c", "-x", "c", os.devnull, "-o", str(output)]
+        subprocess.run(command, check=True, capture_output=True)
 
     def archive(self, output: str, objects: Sequence[str]) -> None:
         """Archive object files into a static library."""
@@ -95,6 +100,8 @@ class Tools:
         )
 
     def missing(self) -> EngineFailure:
+        if self.triple is None:
+            return EngineFailure("compile_failed", "no C compiler found", hint="Install one (Debian: gcc).")
         package = f"gcc-{self.triple}".replace("_", "-")
         return EngineFailure(
             "cross_compiler_missing",

@@ -75,6 +75,16 @@ def test_a_folder_compiled_into_again_is_read_again(twin: Twin, reference: Engin
         assert [output["name"] for output in answer["outputs"]] == names
 
 
+def test_a_model_without_kernels_has_a_library(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, specs = asking.prepare(reference, models.unchanged(), tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    params = {**twin.place, "model": str(prepared), "out_dir": str(tmp_path / "b")}
+    assert "libmodel.so" in twin.session.request("compile", params, timeout=120)["files"]
+    actual = asking.run(twin.session, tmp_path / "b", inputs, tmp_path / "a.npz")
+    [output] = asking.compare_with_model(reference, prepared, inputs, actual)
+    assert output["passed"]
+
+
 def test_unsupported_operators_are_named_and_counted(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     path, _ = asking.prepare(reference, models.unsupported_operators(), tmp_path)
     refused = asking.refusal(twin.session, "check", {"model": str(path)})

@@ -1,7 +1,7 @@
 """Questions with known answers for published bundles: ``python -m tests.support.truths QUESTION BUNDLE …``.
 
-Each prints what the bundle computes, as JSON. ``quantize`` makes one of the models, of a file of the zoo. Requires
-``onnx``, ONNX Runtime and numpy.
+Each prints what the bundle computes, as JSON. ``quantize`` and ``detector`` make models of files of the zoo, ``page``
+an input. Requires ``onnx``, ONNX Runtime and numpy.
 """
 
 from __future__ import annotations
@@ -94,6 +94,73 @@ def _directions() -> list[Any]:
     return [pixels, pixels[::-1, ::-1], shifted, shifted[::-1, ::-1]]
 
 
+SIDE, _MARGIN, _GRAY = 416, (100, 40), 114.0
+"""Pixels of the detector's picture, above and left of the line in it, and the gray around it."""
+
+
+def detector(source: str, target: str) -> None:
+    """Add what turns the outputs of the YOLOX detector into the corners of boxes, with NonMaxSuppression."""
+    model = onnx.load(source)
+    graph, [raw] = model.graph, model.graph.output
+    cells, sizes = zip(*(_cells(stride) for stride in (8, 16, 32)), strict=True)
+    values = {
+        "cell": np.concatenate(cells, axis=1), "size": np.concatenate(sizes, axis=1), "half": np.float32(0.5),
+        "most": np.array([50]), "overlap": np.float32([0.45]), "least": np.float32([0.4]), "two": np.array(2),
+    }  # fmt: skip
+    graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in values.items())
+    nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
+        ("Split", [raw.name], ["xy", "wh", "object", "class"], {"axis": 2, "split": [2, 2, 1, 1]}),
+        ("Add", ["xy", "cell"], ["place"], {}),
+        ("Mul", ["place", "size"], ["center"], {}),
+        ("Exp", ["wh"], ["extent"], {}),
+        ("Mul", ["extent", "size"], ["whole"], {}),
+        ("Mul", ["whole", "half"], ["reach"], {}),
+        ("Sub", ["center", "reach"], ["low"], {}),
+        ("Add", ["center", "reach"], ["high"], {}),
+        ("Concat", ["low", "high"], ["corners"], {"axis": 2}),
+        ("Mul", ["object", "class"], ["score"], {}),
+        ("Transpose", ["score"], ["scores"], {"perm": [0, 2, 1]}),
+        ("NonMaxSuppression", ["corners", "scores", "most", "overlap", "least"], ["chosen"], {}),
+        ("Gather", ["chosen", "two"], ["row"], {"axis": 1}),
+        ("Squeeze", ["corners"], ["all"], {"axes": [0]}),
+        ("Gather", ["all", "row"], ["boxes"], {"axis": 0}),
+    ]
+    graph.node.extend(onnx.helper.make_node(kind, given, made, **more) for kind, given, made, more in nodes)
+    graph.output.remove(raw)
+    graph.output.append(onnx.helper.make_tensor_value_info("boxes", onnx.TensorProto.FLOAT, ["count", 4]))
+    onnx.save(model, target)
+
+
+def _cells(stride: int) -> tuple[Any, Any]:
+    side = SIDE // stride
+    rows, columns = np.divmod(np.arange(side * side), side)
+    return np.float32(np.stack([columns, rows], 1)[None]), np.full((1, side * side, 1), stride, np.float32)
+
+
+def page(target: str) -> None:
+    """Write the detector's input: the line on an empty page."""
+    pixels, (top, left) = picture("line.png"), _MARGIN
+    whole = np.full((1, 3, SIDE, SIDE), _GRAY, np.float32)
+    whole[:, :, top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    np.savez(target, images=whole)
+
+
+def boxes(outputs: str) -> dict[str, Any]:
+    """Return the number of boxes, the largest overlap of two, and the columns of the letters that lie in none."""
+    found = np.load(outputs)["boxes"] - np.array([*_MARGIN[::-1], *_MARGIN[::-1]])
+    ink = np.flatnonzero(np.diff(np.pad((picture("line.png") < 128).any(0).astype(int), 1)))
+    letters = ink.reshape(-1, 2).mean(1)
+    missed = [float(x) for x in letters if not ((found[:, 0] < x) & (x < found[:, 2])).any()]
+    pairs = [_overlap(one, other) for place, one in enumerate(found) for other in found[:place]]
+    return {"boxes": len(found), "letters": len(letters), "missed": missed, "overlap": max(pairs, default=0.0)}
+
+
+def _overlap(one: Any, other: Any) -> float:
+    """Return the intersection of two boxes over their union."""
+    common = np.prod(np.clip(np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2]), 0, None))
+    return float(common / (np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2]) - common))
+
+
 def quantize(source: str, target: str) -> None:
     """Quantize the classifier of directions in QDQ form, its convolutions, calibrated with the line."""
     from onnxruntime import quantization
@@ -155,9 +222,10 @@ def _resonance(frequency: Any, center: Any, width: float) -> Any:
 
 
 if __name__ == "__main__":
-    questions = {"speech": speech, "text": text, "direction": direction, "difference": difference}
+    questions = {"speech": speech, "text": text, "direction": direction, "difference": difference, "boxes": boxes}
+    makers = {"quantize": quantize, "detector": detector, "page": page}
     name, *arguments = sys.argv[1:]
-    if name == "quantize":
-        quantize(*arguments)
+    if name in makers:
+        makers[name](*arguments)
     else:
         print(json.dumps(questions[name](*arguments)))  # noqa: T201 - the answer

@@ -16,7 +16,7 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import importing, targets
+from tuner.engines.relax import fast_math, importing, targets
 from tuner.engines.runtime import faults
 
 _PURE: dict[str, Callable[..., Any]] = {
@@ -94,6 +94,8 @@ class Lowering:
     precision: str = "f32"
     layout: str | None = None
     """Layout of convolutions; None is NHWC on a CPU, where channels fill its vectors, and NCHW on a GPU."""
+    rewrite: bool = False
+    """Whether operators may be replaced by cheaper ones, see ``fast_math``."""
 
     @classmethod
     def of(cls, params: Json) -> Lowering:
@@ -109,7 +111,9 @@ class Lowering:
         faults.require_known("precision", precision, PRECISIONS)
         if layout is not None:
             faults.require_known("layout", layout, LAYOUTS)
-        return cls(target=targets.resolve(params["target"], params["threads"]), precision=precision, layout=layout)
+        target = targets.resolve(params["target"], params["threads"])
+        rewrite = bool(params.get("rewrite")) and not targets.is_gpu(target)
+        return cls(target=target, precision=precision, layout=layout, rewrite=rewrite)
 
 
 def lower(imported: importing.Imported, build: Lowering) -> Any:
@@ -121,12 +125,14 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
         module = fold(_with_layout(module, LAYOUTS[layout]))
+        if build.rewrite:
+            module = fast_math.plain(module)
         return _apply(
             module,
             [
                 relax.backend.DispatchSampling(),
                 relax.backend.DispatchSortScan(),
-                transform.LegalizeOps(),
+                transform.LegalizeOps(fast_math.legalizations() if build.rewrite else None),
                 transform.AnnotateTIROpPattern(),
                 transform.FoldConstant(),
                 transform.FuseOps(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,8 @@ def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
     )
 
 
+_FEWEST_LANES = 4
+"""Parts of vectors that are worth splitting a sum for."""
 _SCHEDULED = "tirx.is_scheduled"
 _WORTH_THREADS = 1 << 15
 """Innermost loop iterations below which waking threads costs more than it saves."""
@@ -164,7 +167,7 @@ def apply(module: Any, target: Any) -> Any:
 def default(module: Any, target: Any) -> Any | None:
     """Return the CPU ``Schedule`` of a module with one function, or None if no rule fits."""
     machine = Machine.of(target)
-    for rule in (_softmax_like, _tiled, _plain):
+    for rule in (_by_rows, _softmax_like, _tiled, _plain):
         try:
             return rule(s_tir.Schedule(module), machine, target)
         except Exception as error:  # noqa: BLE001 - primitives raise ScheduleError, and others on unusual functions
@@ -175,6 +178,79 @@ def default(module: Any, target: Any) -> Any | None:
 def _scheduled(function: Any, target: Any) -> Any:
     schedule = default(tvm.IRModule({"main": function}), target)
     return schedule.mod["main"].with_attr(_SCHEDULED, True) if schedule else function
+
+
+def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+    """Compute everything row by row, and sums and maxima of a row in the lanes of a vector: softmax, layer norm.
+
+    The lanes are combined last (``rfactor``; Suriana, Adams and Kamil, CGO 2017).
+    """
+    if not _reduces_contiguous_axis(schedule):
+        raise _Unfit("no reduction along the last axis")
+    for block in _blocks(schedule):
+        if not _is_reduction(schedule, block) and len(schedule.get_consumers(block)) == 1:
+            with contextlib.suppress(tvm.s_tir.ScheduleError):
+                schedule.compute_inline(block)
+    partial = {_name(schedule, _in_lanes(schedule, block, machine)) for block in _blocks(schedule)
+               if _is_reduction(schedule, block)}  # fmt: skip
+    blocks = _blocks(schedule)
+    last = [block for block in blocks if not schedule.get_consumers(block)]
+    if len(last) != 1:
+        raise _Unfit("several results")
+    row = schedule.fuse(*schedule.get_loops(last[0])[:-1])
+    if _is_worth_threads(schedule, last[0], machine):
+        schedule.parallel(row)
+    for block in reversed(blocks):
+        if _name(schedule, block) != _name(schedule, last[0]):
+            # Unit loops keep loops and variables in the same order.
+            schedule.compute_at(block, row, preserve_unit_loops=True)
+    for block in blocks:
+        _fill_vectors(schedule, block, machine, is_partial=_name(schedule, block) in partial)
+    return schedule
+
+
+def _name(schedule: Any, block: Any) -> str:
+    return str(schedule.get(block).name_hint)
+
+
+def _in_lanes(schedule: Any, block: Any, machine: Machine) -> Any:
+    """Split a reduction into one for each lane, whose block is returned, and one of the lanes."""
+    _, reduced = _loops(schedule, block)
+    lanes = vector_width(int(schedule.get(reduced[0]).extent), machine.lanes)
+    if len(reduced) > 1 or lanes < _FEWEST_LANES:
+        raise _Unfit("its rows have no whole vectors")
+    _, lane = schedule.split(reduced[0], [None, lanes])
+    writes = schedule.get(block).writes
+    partial = schedule.rfactor(lane, factor_axis=len(writes[0].region))
+    for place in range(len(writes)):
+        schedule.set_scope(partial, place, "local")
+    return partial
+
+
+def _fill_vectors(schedule: Any, block: Any, machine: Machine, *, is_partial: bool) -> None:
+    """Vectorize what a block computes of a row."""
+    own = schedule.get_loops(block)[1:]
+    summed = [
+        loop
+        for loop, variable in zip(own, schedule.get(block).iter_vars, strict=False)
+        if variable.iter_type == tirx.IterVar.CommReduce
+    ]
+    if not _is_reduction(schedule, block):
+        if math.prod(int(schedule.get(loop).extent) for loop in own[:-1]) > 1:
+            raise _Unfit("its rows are not those of its result")
+        lanes = vector_width(int(schedule.get(own[-1]).extent), machine.lanes)
+        if lanes > 1:
+            schedule.vectorize(schedule.split(own[-1], [None, lanes])[1])
+    elif is_partial:
+        spatial = [loop for loop in own if not any(loop.same_as(each) for each in summed)]
+        *unit, lane = sorted(spatial, key=lambda loop: int(schedule.get(loop).extent))
+        if any(int(schedule.get(loop).extent) > 1 for loop in unit):
+            raise _Unfit("its rows are not those of its result")
+        schedule.reorder(*summed, lane)
+        schedule.vectorize(lane)
+        schedule.decompose_reduction(block, summed[0])
+    else:
+        schedule.unroll(summed[0] if len(own) > 1 else own[0])
 
 
 def _softmax_like(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule

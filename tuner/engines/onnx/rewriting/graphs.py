@@ -153,6 +153,15 @@ def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     return default if found is None else helper.get_attribute_value(found)
 
 
+def axis_after(shape: tuple[int, ...], out: tuple[int, ...], axis: int) -> int | None:
+    """Return an axis's position after a reshape, with as many elements before and after it, or None."""
+    if 0 in shape:
+        return None
+    place = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+    places = [(math.prod(out[:each]), out[each], math.prod(out[each + 1 :])) for each in range(len(out))]
+    return places.index(place) if place in places else None
+
+
 class Names:
     """Generator of names that are unused in a graph."""
 
@@ -286,13 +295,14 @@ class GraphWalk(ABC, Generic[Form]):
 
     def cut(self, name: str, axis: int, end: int) -> str:
         """Emit a slice of the elements before ``end`` along an axis; return its name."""
-        output = self.names.new(f"{name}_cut")
+        return self.sliced(name, self.names.new(f"{name}_cut"), starts=[0], ends=[end], axes=[axis])
+
+    def sliced(self, name: str, output: str, **bounds: Sequence[int]) -> str:
+        """Emit a slice with ``starts``, ``ends`` and ``axes``; return its name."""
         if self._opset < _BOUNDS_OF_SLICES_AS_INPUTS:
-            return self.emit("Slice", [name], output, starts=[0], ends=[end], axes=[axis])
-        bounds = [
-            self.integers(f"{output}_{word}", [value]) for word, value in (("start", 0), ("end", end), ("axis", axis))
-        ]
-        return self.emit("Slice", [name, *bounds], output)
+            return self.emit("Slice", [name], output, **bounds)
+        constants = [self.integers(f"{output}_{word}", bounds[word]) for word in ("starts", "ends", "axes")]
+        return self.emit("Slice", [name, *constants], output)
 
     def filled(self, name: str, pads: Sequence[int]) -> str:
         """Emit zero padding with ``pads`` as in ``Pad``; return its name."""

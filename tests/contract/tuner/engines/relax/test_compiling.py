@@ -10,6 +10,7 @@ from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.relax import networks
 from tuner.host.session import EngineSession
+from tunesmith import elf
 
 pytestmark = pytest.mark.engine
 
@@ -56,6 +57,31 @@ def test_threads_change_no_results(relax: EngineSession, reference: EngineSessio
     model = asking.prepare(reference, networks.attention(size=64, length=32), tmp_path)[0]
     [output] = _compile_and_compare(relax, reference, model, target, tmp_path, threads=2)
     assert output["passed"]
+
+
+def test_rewritten_activations_call_no_functions_of_libm(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
+) -> None:
+    model = asking.prepare(reference, networks.activations(), tmp_path)[0]
+    called = {}
+    for rewrite in (False, True):
+        outputs = _compile_and_compare(relax, reference, model, target, tmp_path, rewrite=rewrite)
+        assert all(output["passed"] for output in outputs)
+        imported = elf.read((tmp_path / "bundle" / "mod.so").read_bytes()).imports
+        called[rewrite] = {"expf", "erff", "powf"} & {name.split("@")[0] for name in imported}
+    assert called == {False: {"expf", "erff", "powf"}, True: set()}
+
+
+@pytest.mark.parametrize("columns", [48, 6, 37])
+def test_rows_of_any_length_are_summed_and_normalized(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, columns: int
+) -> None:
+    """Rows of whole vectors, of parts of one, and of neither; of two axes, and with a result of another order."""
+    model = asking.prepare(reference, networks.rows(columns), tmp_path)[0]
+    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=2)
+    assert [(output["output"], output["passed"]) for output in outputs] == [
+        ("shares", True), ("turned", True), ("normal", True), ("mean", True), ("most", True), ("planes", True),
+    ]  # fmt: skip
 
 
 def test_convolutions_may_keep_their_layout(

@@ -46,6 +46,42 @@ def attention(*, size: int = 16, length: int = 8) -> bytes:
     return models.model(nodes, inputs={"tokens": shape}, outputs={"mixed": shape}, tensors=tensors, opset=18)
 
 
+def activations() -> bytes:
+    """What compilers call libm for: ``x`` [1, 12, 48] to a sum of activations, powers and softmax, likewise."""
+    unary = ("Sigmoid", "Tanh", "Erf", "Exp", "Gelu", "Softmax")
+    nodes = [_node(name, ["x"], [name]) for name in unary]
+    nodes += [_node("Gelu", ["x"], ["bent"], approximate="tanh"), _node("Div", ["x", "divisor"], ["part"])]
+    nodes += [_node("Mul", ["x", "Sigmoid"], ["swish"]), _node("Pow", ["Exp", "exponent"], ["root"])]
+    nodes += [_node("Pow", ["x", "square"], ["squared"]), _node("LayerNormalization", ["x", "scale"], ["normal"])]
+    terms = ("Tanh", "Erf", "Gelu", "Softmax", "bent", "part", "swish", "root", "squared", "normal")
+    nodes.append(_node("Sum", list(terms), ["y"]))
+    numbers = {"divisor": 1.7, "exponent": -0.5, "square": 2.0}
+    tensors = [_tensor(name, (), 1, struct.pack("<f", number)) for name, number in numbers.items()]
+    tensors.append(_floats("scale", (48,), random.Random(0)))  # noqa: S311 - weights, not secrets
+    return models.model(nodes, inputs={"x": (1, 12, 48)}, outputs={"y": (1, 12, 48)}, tensors=tensors, opset=20)
+
+
+def rows(columns: int) -> bytes:
+    """Operators along the last axis of ``x`` [2, 40, columns], and along the last two."""
+    axes = {"last": [-1], "both": [1, 2]}
+    nodes = [
+        _node("Softmax", ["x"], ["shares"], axis=2),
+        _node("Transpose", ["shares"], ["turned"], perm=[0, 2, 1]),
+        _node("LayerNormalization", ["x", "scale"], ["normal"], axis=2),
+        _node("ReduceMean", ["x", "last"], ["mean"], keepdims=0),
+        _node("ReduceMax", ["x", "last"], ["most"], keepdims=1),
+        _node("ReduceSum", ["x", "both"], ["planes"], keepdims=0),
+    ]
+    tensors = [_tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in axes.items()]
+    tensors.append(_floats("scale", (columns,), random.Random(0)))  # noqa: S311 - weights, not secrets
+    whole = (2, 40, columns)
+    outputs = {
+        "shares": whole, "turned": (2, columns, 40), "normal": whole, "mean": (2, 40), "most": (2, 40, 1),
+        "planes": (2,),
+    }  # fmt: skip
+    return models.model(nodes, inputs={"x": whole}, outputs=outputs, tensors=tensors, opset=18)
+
+
 def matmul(*, rows: int = 16, inner: int = 32, columns: int = 16) -> bytes:
     """One operator and no weights: ``a`` [rows, inner] times ``b`` [inner, columns]."""
     nodes = [_node("MatMul", ["a", "b"], ["product"])]

@@ -412,7 +412,7 @@ def reshape(flow: Flow, node: onnx.NodeProto) -> bool:
         return False
     if not all(_is_constant_or_none(flow, name) for name in node.input[1:]):
         return False
-    axis = _axis_after(shape, out, padded.channels.axis)
+    axis = graphs.axis_after(shape, out, padded.channels.axis)
     if axis is None or (node.op_type == "Flatten" and axis != 1):
         return False
     inputs = [padded.name, *node.input[1:]]
@@ -423,15 +423,6 @@ def reshape(flow: Flow, node: onnx.NodeProto) -> bool:
         inputs[1] = flow.constant(f"{node.input[1]}_padded", lambda: np.array(wanted, np.int64))
     flow.emit(node, inputs, padded.channels.along(axis))
     return True
-
-
-def _axis_after(shape: tuple[int, ...], out: tuple[int, ...], axis: int) -> int | None:
-    """Return an axis's position after a reshape, with as many elements before and after it, or None."""
-    if 0 in shape:
-        return None
-    place = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-    places = [(math.prod(out[:each]), out[each], math.prod(out[each + 1 :])) for each in range(len(out))]
-    return places.index(place) if place in places else None
 
 
 Handler = Callable[[Flow, onnx.NodeProto], bool]

@@ -76,9 +76,7 @@ class _Rule:
 
 _RULES = {
     "libmodel.so": _Rule(exports=frozenset({"tunesmith_get_api"}), imports=_COMPUTING | _THREADS | _FILES),
-    "libtunesmith_ort.so": _Rule(
-        exports=frozenset({"RegisterCustomOps"}), imports=_COMPUTING | _THREADS | _LOADING
-    ),
+    "libtunesmith_ort.so": _Rule(exports=frozenset({"RegisterCustomOps"}), imports=_COMPUTING | _THREADS | _LOADING),
     "mod.so": _Rule(exports=None, imports=_COMPUTING, tvm=True),
 }
 _DATA = frozenset(

@@ -10,6 +10,7 @@ import pytest
 
 from domain.models import TensorSpec
 from tests.support import models
+from tests.support.binaries import assert_old_glibc_alone
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
 from tuner.engines.runtime.library import linking, operators
@@ -89,6 +90,11 @@ one, other = map(np.load, sys.argv[1:])
 assert one.files == other.files
 assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 """
+
+
+def test_the_libraries_need_an_old_glibc_alone(built: Path) -> None:
+    assert_old_glibc_alone(built / "libmodel.so")
+    assert_old_glibc_alone(built / "libtunesmith_ort.so")
 
 
 def test_a_bundle_with_an_operator_passes_verification(twin: Twin, built: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.binaries import assert_old_glibc_alone, symbols
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
 from tuner.engines.runtime.library import linking, memory, source
@@ -161,19 +162,6 @@ def test_the_header_is_cxx_too(library: Path, tmp_path: Path) -> None:
     )
     options = ("-std=c++11", "-Wall", "-Wextra", "-Werror", "-I", library.parent)
     gcc("-x", "c++", *options, tmp_path / "main.cpp", "-c", "-o", tmp_path / "main.o")
-
-
-def symbols(library: Path, kind: str) -> list[str]:
-    command = ["nm", "-D", kind, str(library)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
-
-
-def assert_old_glibc_alone(library: Path) -> None:
-    needed = symbols(library, "--undefined-only")
-    versions = [tuple(map(int, found.split("."))) for line in needed for found in re.findall(r"@GLIBC_([\d.]+)", line)]
-    assert versions
-    # manylinux2014
-    assert max(versions) <= (2, 17)
 
 
 def test_a_library_exports_its_interface_alone_and_needs_an_old_glibc_alone(library: Path) -> None:

@@ -84,6 +84,13 @@ def linked(folder: Path, convention: Convention, features: tuple[str, ...] = (),
     return folder / "libmodel.so"
 
 
+def emulator() -> list[str]:
+    """Return the command before programs for ARM; skip the test where that or the compiler is missing."""
+    if not shutil.which(f"{ARM}-gcc") or not shutil.which("qemu-aarch64"):
+        pytest.skip(f"no compiler or emulator: apt install gcc-{ARM} qemu-user")
+    return ["qemu-aarch64", "-L", f"/usr/{ARM}"]
+
+
 def program(folder: Path, *options: str, compiler: str = "gcc") -> Path:
     linked_with = ("-O1", "-pthread", "-rdynamic", "-I", folder, HERE / "program.c", "-o", folder / "program")
     gcc(*WARNINGS, *options, *linked_with, compiler=compiler)
@@ -138,15 +145,27 @@ def test_the_driver_is_clean_under_valgrind(checks: Path, library: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_functions_of_libm_return_what_the_newest_versions_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiler", ["gcc", f"{ARM}-gcc"])
+def test_functions_of_libm_return_what_the_newest_versions_do(tmp_path: Path, compiler: str) -> None:
     # A library that is linked with old versions, in a program with the others.
+    emulated = () if compiler == "gcc" else emulator()
     wrapped = (f"-Wl,--wrap={name}" for name in linking._WRAPPED)
     called = (*WARNINGS, "-O1", "-fno-builtin", "-DCALLER", HERE / "functions.c", linking.DRIVER / "math.c")
-    gcc(*called, "-shared", "-fPIC", "-fvisibility=hidden", *wrapped, "-o", tmp_path / "libcaller.so", "-lm")
+    gcc(
+        *called,
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        *wrapped,
+        "-o",
+        tmp_path / "libcaller.so",
+        "-lm",
+        compiler=compiler,
+    )
     assert_old_glibc_alone(tmp_path / "libcaller.so")
     options = (*WARNINGS, "-O1", "-fno-builtin", HERE / "functions.c", tmp_path / "libcaller.so")
-    gcc(*options, "-o", tmp_path / "functions", "-lm")
-    done = subprocess.run([tmp_path / "functions"], capture_output=True, text=True, timeout=60, check=False)
+    gcc(*options, "-o", tmp_path / "functions", "-lm", compiler=compiler)
+    done = subprocess.run([*emulated, tmp_path / "functions"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -348,14 +367,13 @@ def test_a_static_program_has_two_models(tmp_path: Path, max_bytes_inside: int) 
 
 
 def test_a_library_for_another_machine_runs_there(tmp_path: Path) -> None:
-    compiler, sysroot = f"{ARM}-gcc", Path("/usr") / ARM
-    if not shutil.which(compiler) or not shutil.which("qemu-aarch64"):
-        pytest.skip(f"no compiler or emulator: apt install gcc-{ARM} qemu-user")
+    compiler, emulated = f"{ARM}-gcc", emulator()
     library = linked(tmp_path, Convention.FFI, ("neon", "aes", "dotprod"), compiler)
+    assert_old_glibc_alone(library)
     checks = program(tmp_path, compiler=compiler)
 
     def run(cpu: str, case: str) -> str:
-        command = ["qemu-aarch64", "-cpu", cpu, "-L", sysroot, checks, library, case]
+        command = [*emulated, "-cpu", cpu, checks, library, case]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
     # A Cortex-A53 as qemu emulates it has no dot product.

@@ -109,41 +109,80 @@ const char *cpu_missing(const char *const *needed) {
 }
 #endif
 
-/* Return the CPUs of a cgroup's quota rounded up, or 0 without a quota. */
-static int quota(const char *folder) {
-  char path[4200], first[32];
-  double period = 0;
-  int cpus = 0;
-  snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
-  FILE *file = fopen(path, "re");
-  if (!file) return 0;
-  if (fscanf(file, "%31s %lf", first, &period) == 2 && period > 0) {
-    double granted = 0;
-    if (sscanf(first, "%lf", &granted) == 1 && granted > 0 && granted / period < CPU_SETSIZE) {
-      cpus = (int)(granted / period);
-      if (cpus < granted / period) ++cpus;
-    }
-  }
-  fclose(file);
-  return cpus;
+/* Before the paths of system files; tests put another folder there. */
+#ifndef ROOT
+#define ROOT ""
+#endif
+
+enum { PATH_SIZE = 4400, LINE_SIZE = 4200 };
+
+/* Parse digits. Not by sscanf or strtoull: headers of glibc 2.38 and later bind these to symbols of that release. */
+static uint64_t number(const char *text) {
+  uint64_t value = 0;
+  for (; *text >= '0' && *text <= '9'; ++text) value = value * 10 + (uint64_t)(*text - '0');
+  return value;
 }
 
-/* The smallest quota of the process's cgroup (version 2) and those above it. */
-static int cgroup_cpus(void) {
-  char line[4100];
+/* Read the first line of a file of a cgroup; return whether there is one. */
+static int read_line(const char *mount, const char *group, const char *name, char *line, int size) {
+  char path[PATH_SIZE];
+  snprintf(path, sizeof path, ROOT "/sys/fs/cgroup%s%s/%s", mount, group, name);
+  FILE *file = fopen(path, "re");
+  if (!file) return 0;
+  const int is_read = fgets(line, size, file) != NULL;
+  fclose(file);
+  return is_read;
+}
+
+/* Return the CPUs of a cgroup's quota rounded up, or 0 without a quota, which is "max" in version 2 and -1 in 1. */
+static int quota(const char *mount, const char *group) {
+  char granted[64], period[64];
+  const char *second = period;
+  if (read_line(mount, group, "cpu.max", granted, sizeof granted)) {
+    second = granted + strcspn(granted, " ");
+    second += *second == ' ';
+  } else if (!read_line(mount, group, "cpu.cfs_quota_us", granted, sizeof granted) ||
+             !read_line(mount, group, "cpu.cfs_period_us", period, sizeof period)) {
+    return 0;
+  }
+  const uint64_t time = number(granted), of = number(second);
+  if (!time || !of) return 0;
+  return time / of < CPU_SETSIZE ? (int)((time + of - 1) / of) : CPU_SETSIZE;
+}
+
+/* Return the smallest quota of a cgroup and those above it. */
+static int least_quota(const char *mount, char *group) {
   int least = 0;
-  FILE *file = fopen("/proc/self/cgroup", "re");
+  for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+    *end = '\0';
+    const int cpus = quota(mount, group);
+    if (cpus && (!least || cpus < least)) least = cpus;
+  }
+  return least;
+}
+
+static int has_cpu(const char *controllers) {
+  for (size_t length; *controllers; controllers += length + (controllers[length] == ',')) {
+    length = strcspn(controllers, ",");
+    if (length == 3 && !strncmp(controllers, "cpu", length)) return 1;
+  }
+  return 0;
+}
+
+/* The smallest quota of the process's cgroups. Lines are NUMBER:CONTROLLERS:GROUP, version 2 without controllers. */
+static int cgroup_cpus(void) {
+  char line[LINE_SIZE];
+  int least = 0;
+  FILE *file = fopen(ROOT "/proc/self/cgroup", "re");
   if (!file) return 0;
   while (fgets(line, sizeof line, file)) {
-    if (strncmp(line, "0::", 3) != 0) continue;
-    char *folder = line + 3;
-    folder[strcspn(folder, "\n")] = '\0';
-    for (char *end = folder + strlen(folder);; end = strrchr(folder, '/')) {
-      if (!end) break;
-      *end = '\0';
-      int cpus = quota(folder);
-      if (cpus && (!least || cpus < least)) least = cpus;
-    }
+    char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group) continue;
+    *group++ = '\0';
+    group[strcspn(group, "\n")] = '\0';
+    if (*++controllers && !has_cpu(controllers)) continue;
+    const int cpus = least_quota(*controllers ? "/cpu" : "", group);
+    if (cpus && (!least || cpus < least)) least = cpus;
   }
   fclose(file);
   return least;

@@ -248,6 +248,12 @@ int main(int count, char **arguments) {
     printf("%d %s\n", status, model ? model->error() : error);
     return 0;
   }
+  if (model && !strcmp(arguments[2], "threads-by-default")) {
+    tunesmith_session *session;
+    CHECK(model->create(NULL, &session) == TUNESMITH_OK);
+    printf("%d", model->threads(session));
+    return 0;
+  }
   if (!model) fprintf(stderr, "%s\n", error);
   for (size_t i = 0; model && i < sizeof cases / sizeof *cases; ++i)
     if (!strcmp(cases[i].name, arguments[2])) {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ import pytest
 
 from domain.models import TensorSpec
 from tests.support import models
+from tests.support.binaries import copy_with_libc
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, start
 from tuner.engines.runtime.library import linking
@@ -143,6 +146,46 @@ def test_a_library_is_little_larger_than_its_weights(built: Path) -> None:
     assert (built / "libmodel.so").stat().st_size < 200_000
     # What checks arguments would be most of the code.
     assert not re.search(b"Assert fail|expected to match", (built / "mod.so").read_bytes())
+
+
+TO_BYTES = "import sys, numpy as np; open(sys.argv[2], 'wb').write(np.load(sys.argv[1])[sys.argv[3]].tobytes())"
+
+
+def in_c(folder: Path) -> Path:
+    """A program that runs libraries without Python."""
+    command = ["gcc", "-O1", "-I", folder, Path(__file__).with_name("run.c"), "-o", folder / "run"]
+    subprocess.run(list(map(str, command)), check=True, timeout=60)
+    return folder / "run"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root folder")
+def test_a_library_runs_where_there_is_nothing_but_libc(built: Path, inputs: list[Path], tmp_path: Path) -> None:
+    program, root = in_c(built), tmp_path / "root"
+    copy_with_libc(root, program, built / "libmodel.so")
+    asking.inside("onnx", TO_BYTES, inputs[0], root / "inputs", "image")
+    command = ["chroot", root, program, "/inputs", "/outputs", built / "libmodel.so"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
+    asking.inside("onnx", TO_BYTES, tmp_path / "alone.npz", tmp_path / "expected", "scores")
+    assert (root / "outputs").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_a_library_is_clean_under_valgrind(twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
+    if not shutil.which("valgrind"):
+        pytest.skip("valgrind is missing: apt install valgrind libc6-dbg")
+    # Valgrind knows no AVX-512.
+    built = tmp_path / "haswell"
+    params = {**twin.place, "target": "llvm -mcpu=haswell", "records": None, "out_dir": str(built), "threads": 2}
+    twin.session.request("compile", params, timeout=200)
+    asking.inside("onnx", TO_BYTES, inputs[0], tmp_path / "inputs", "image")
+    program = [in_c(built), tmp_path / "inputs", tmp_path / "outputs", built / "libmodel.so"]
+    command = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", *program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
+    asking.inside("onnx", TO_BYTES, tmp_path / "alone.npz", tmp_path / "expected", "scores")
+    assert (tmp_path / "outputs").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
 @pytest.fixture(scope="module")

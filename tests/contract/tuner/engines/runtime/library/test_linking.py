@@ -26,7 +26,7 @@ from tunesmith import verifying
 
 HERE = Path(__file__).parent
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
-CASES = ("runs", "description", "profile", "errors", "threads", "fork", "memory", "placement")
+CASES = ("runs", "description", "profile", "errors", "threads", "fork", "memory", "placement", "spinning", "pinning")
 SANITIZERS = {
     "none": (),
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),

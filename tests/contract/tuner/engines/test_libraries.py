@@ -399,5 +399,50 @@ def test_a_count_that_depends_on_values_is_named(
     assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
 
 
+TWO_MODELS = """
+import sys, threading
+import numpy as np
+from tunesmith.runtime import InferenceSession
+feeds = dict(np.load(sys.argv[1]))
+paths = sys.argv[2:]
+def run(session, times=1):
+    return {session.run(None, feeds)[0].tobytes() for _ in range(times)}
+sessions = [InferenceSession(path, threads=2) for path in paths]
+assert [session.metadata["toolchain"].split(",")[0] for session in sessions] == ["relay", "relax"]
+expected = [run(session) for session in sessions]
+wrong = []
+def alternate(own):
+    for _ in range(100):
+        for session, outputs in zip((*sessions, *own), expected * 2):
+            if run(session) != outputs:
+                wrong.append(session.metadata["toolchain"])
+threads = [threading.Thread(target=alternate, args=([InferenceSession(path) for path in paths],)) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert not wrong, wrong
+sessions[0].close()
+assert run(sessions[1]) == expected[1]
+for place, outputs in enumerate(expected):
+    np.save(f"{sys.argv[1]}.{place}.npy", np.frombuffer(*outputs, "float32")[None])
+"""
+AS_ALONE = """
+import sys
+import numpy as np
+one, other = np.load(sys.argv[1])["scores"], np.load(sys.argv[2])
+assert one.tobytes() == other.tobytes()
+"""
+
+
+def test_a_process_runs_several_models_from_several_threads(
+    relay_twin: Twin, relax_twin: Twin, inputs: list[Path], tmp_path: Path
+) -> None:
+    libraries = [twin.untuned / "libmodel.so" for twin in (relay_twin, relax_twin)]
+    feeds = shutil.copy(inputs[0], tmp_path)
+    asking.inside("onnx", TWO_MODELS, feeds, *libraries)
+    for place, library in enumerate(libraries):
+        run_alone(library, inputs[0], tmp_path / "alone.npz")
+        asking.inside("onnx", AS_ALONE, tmp_path / "alone.npz", f"{feeds}.{place}.npy")
+
+
 def test_the_driver_is_part_of_the_checkout() -> None:
     assert {path.name for path in linking.DRIVER.iterdir()} >= {"tunesmith.h", "session.c", "pool.c", "cpu.c"}

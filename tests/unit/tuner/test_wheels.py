@@ -13,7 +13,6 @@ import pytest
 from tuner.results import manifest, wheels
 from tunesmith import elf
 
-
 FACTS = manifest.Manifest(
     model_digest="0" * 64, model_name="net", variant="tuned", target="llvm", threads=1, device_key="x86_64/a/b/t1",
     toolchain={"engine": "relay"}, precision="f32", inputs=(), outputs=(), created_by="a test",

@@ -130,6 +130,21 @@ def test_a_library_computes_what_tvm_does_bit_for_bit(
     assert_equal_to_tvm(twin.name, built, inputs[0], tmp_path)
 
 
+MODULES = """
+import sys
+import numpy
+before = set(sys.modules)
+import tunesmith.runtime
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_importing_the_runtime_imports_little_beside_numpy() -> None:
+    imported = set(asking.inside("onnx", MODULES).split())
+    assert {"tunesmith.runtime", "tunesmith.archives"} <= imported
+    assert not imported & {"dataclasses", "hashlib", "inspect", "tempfile", "zipfile"}
+
+
 def test_a_library_describes_itself(twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
     told = run_alone(built / "libmodel.so", inputs[0], tmp_path / "outputs.npz", 2)
     assert told["inputs"] == [["image", [1, 3, 16, 16], "tensor(float)", "float32"]]

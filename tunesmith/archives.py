@@ -8,8 +8,7 @@ accepts plain files and folders, and skips small pax headers, in which archivers
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 _BLOCK_BYTES = 512
 _BUFFER_BYTES = 256 * 1024
@@ -23,8 +22,7 @@ class InvalidArchive(ValueError):
     """Not a tar of plain files and folders; the text says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Member:
+class Member(NamedTuple):
     name: str
     """As in the archive; an untrusted path."""
     is_folder: bool

@@ -14,15 +14,19 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
+_VERSION_FILE = struct.Struct("<HHIII")
+_VERSION = struct.Struct("<IHHII")
 _LOAD, _DYNAMIC_SEGMENT, _STACK = 1, 2, 0x6474E551
 _EXECUTABLE, _WRITABLE = 1, 2
 _NEEDED, _PLT_BYTES, _HASH, _STRINGS, _SYMBOLS, _RELOCATIONS, _RELOCATION_BYTES = 1, 2, 4, 5, 6, 7, 8
 _RPATH, _PLT_RELOCATIONS, _TEXTREL, _FLAGS, _RUNPATH, _GNU_HASH = 15, 23, 22, 30, 29, 0x6FFFFEF5
+_VERSIONS, _VERSION_FILES = 0x6FFFFFFE, 0x6FFFFFFF
 _TEXTREL_FLAG = 4
 _HIDDEN = (1, 2)
 """Visibilities of symbols that other libraries cannot use."""
 _SHARED_OBJECT = 3
 _MOST_SYMBOLS = 100_000
+_MOST_VERSIONS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +34,8 @@ class Dynamic:
     needed: list[str]
     imports: frozenset[str]
     exports: frozenset[str]
+    versions: frozenset[str]
+    """Versions of imported symbols, such as ``GLIBC_2.17``."""
     search_path: str
     """RPATH or RUNPATH; empty without."""
     writable_code: str
@@ -70,6 +76,7 @@ class _Reader:
             needed=[self._string(value) for tag, value in self._many if tag == _NEEDED],
             imports=frozenset(imports),
             exports=frozenset(exports),
+            versions=frozenset(self._versions()),
             search_path=":".join(paths),
             writable_code=self._writable_code(),
         )
@@ -108,6 +115,21 @@ class _Reader:
             elif kind >> 4 and other & 3 not in _HIDDEN:
                 exports.add(text)
         return imports, exports
+
+    def _versions(self) -> Iterator[str]:
+        if _VERSIONS not in self._tags:
+            return
+        place, seen = self._offset(self._tags[_VERSIONS]), 0
+        for _ in range(min(self._tags.get(_VERSION_FILES, 0), _MOST_VERSIONS)):
+            _, count, _, first, following = _VERSION_FILE.unpack_from(self._data, place)
+            at = place + first
+            for _ in range(count):
+                if (seen := seen + 1) > _MOST_VERSIONS:
+                    raise ValueError(f"it needs more than {_MOST_VERSIONS} versions of symbols")
+                *_, name, distance = _VERSION.unpack_from(self._data, at)
+                yield self._string(name)
+                at += distance
+            place += following
 
     def _related(self) -> Iterator[int]:
         """Return numbers above those of the symbols that relocations name."""

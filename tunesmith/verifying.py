@@ -58,6 +58,7 @@ _FILES = frozenset(
         *("open", "realpath"),
     )
 )
+_LOADING = frozenset(("dladdr", "dlerror", "dlopen", "dlsym"))
 _COMPUTING = _STARTUP | _MATH | _MEMORY | _TEXT
 _TVM = re.compile(r"(__)?TVM[A-Za-z0-9_]+")
 _SUFFIX = re.compile(r"__(isoc\d\d_)?([a-z0-9_]+?)(_chk|_finite)?")
@@ -75,9 +76,7 @@ class _Rule:
 
 _RULES = {
     "libmodel.so": _Rule(exports=frozenset({"tunesmith_get_api"}), imports=_COMPUTING | _THREADS | _FILES),
-    "libtunesmith_ort.so": _Rule(
-        exports=frozenset({"RegisterCustomOps"}), imports=_COMPUTING | _THREADS | {"dlerror", "dlopen", "dlsym"}
-    ),
+    "libtunesmith_ort.so": _Rule(exports=frozenset({"RegisterCustomOps"}), imports=_COMPUTING | _THREADS | _LOADING),
     "mod.so": _Rule(exports=None, imports=_COMPUTING, tvm=True),
 }
 _DATA = frozenset(

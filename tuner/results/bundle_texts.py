@@ -206,8 +206,8 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 
 {_installed(manifest)}    python example.py
 
-It needs numpy and TVM {_plain(manifest)}. The compiled files hold code for the target above, which stops with
-an illegal instruction on a CPU that lacks its features:
+It needs numpy and TVM {_plain(manifest)}. The compiled files hold code for the target above. On a CPU
+that lacks its instructions, {_failure(binaries)}:
 
 {_listed(manifest, binaries)}
 
@@ -222,6 +222,11 @@ Written by {manifest.created_by}.
 """
 
 
+def _failure(binaries: Iterable[str]) -> str:
+    checked = "`libmodel.so` returns an error that names them, and other files end the process"
+    return checked if "libmodel.so" in binaries else "they end the process"
+
+
 def _verified_under(report: Report) -> str:
     return f"; verified under {report.emulator}" if report.emulator else ""
 
@@ -233,7 +238,8 @@ def _without_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
     return f"""\
 ## Run it
 
-    pip install 'tunesmith[run]'
+This needs numpy and Tunesmith's client: `pip install '.[run]'` in its checkout, or the wheel that `pip wheel .` makes
+there. (The wheel in bundles of the format `wheel` needs numpy alone.)
 
     from tunesmith.runtime import InferenceSession
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from domain.targets import option_of
 from tuner.results.manifest import Manifest
+from tunesmith import elf
 
 LIBRARY, WEIGHTS = "libmodel.so", "libmodel.weights"
-NAME = re.compile(r"[a-z0-9_]{1,64}-0\+g[0-9a-f]{12}-py3-none-(manylinux2014_x86_64|linux_[a-z0-9_]{1,20})\.whl")
+NAME = re.compile(r"[a-z0-9_]{1,64}-0\+g[0-9a-f]{12}-py3-none-(manylinux2014|linux)_[a-z0-9_]{1,20}\.whl")
 """Names of such files."""
 _RUNTIME = Path(__file__).parents[2] / "tunesmith"
 _MODULES = (
@@ -27,6 +28,9 @@ _MODULES = (
 )
 _IMPORT = re.compile(r"^( *)from tunesmith(?:\.runtime)?(\.\w+)? import ", re.MULTILINE)
 _CHUNK_BYTES = 1024 * 1024
+_GLIBC = re.compile(r"GLIBC_2\.(\d+)(\.\d+)?")
+_MANYLINUX2014 = 17
+"""The second number of its glibc's version."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 _INIT = '''\
@@ -71,11 +75,6 @@ Requires-Dist: numpy>=1.24
 """
 
 
-def name(manifest: Manifest, digest: str) -> str:
-    """Return the name of the wheel's file; ``digest`` is the sha256 of its library in hex."""
-    return f"{_package(manifest)}-{_version(digest)}-py3-none-{_platform(manifest)}.whl"
-
-
 def write(folder: Path, manifest: Manifest) -> str:
     """Write the wheel of the ``libmodel.so`` in a folder, with its weights, beside it, and return its name.
 
@@ -83,11 +82,12 @@ def write(folder: Path, manifest: Manifest) -> str:
     """
     library = (folder / LIBRARY).read_bytes()
     digest = hashlib.sha256(library).hexdigest()
-    written = name(manifest, digest)
-    package, info = _package(manifest), f"{_package(manifest)}-{_version(digest)}.dist-info"
+    package, tag = _package(manifest), f"py3-none-{_platform(manifest, library)}"
+    versioned = f"{package}-{_version(digest)}"
+    written, info = f"{versioned}-{tag}.whl", f"{versioned}.dist-info"
     record = []
     with zipfile.ZipFile(folder / written, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in _files(manifest, package, info, _version(digest), library):
+        for path, content in _files(package, info, _version(digest), tag, library):
             archive.writestr(zipfile.ZipInfo(path, _EPOCH), content, zipfile.ZIP_DEFLATED)
             record.append(_row(path, hashlib.sha256(content).digest(), len(content)))
         if (folder / WEIGHTS).exists():
@@ -112,7 +112,7 @@ def _row(path: str, digest: bytes, size: int) -> str:
     return f"{path},sha256={hashed},{size}\n"
 
 
-def _files(manifest: Manifest, package: str, info: str, version: str, library: bytes) -> Iterator[tuple[str, bytes]]:
+def _files(package: str, info: str, version: str, tag: str, library: bytes) -> Iterator[tuple[str, bytes]]:
     # Nothing that an uploader named: it would be code here.
     facts = {"package": package, "version": version}
     yield f"{package}/__init__.py", _INIT.format(library=LIBRARY, **facts).encode()
@@ -122,7 +122,6 @@ def _files(manifest: Manifest, package: str, info: str, version: str, library: b
         source = _IMPORT.sub(rf"\1from {package}._runtime\2 import ", (_RUNTIME / module).read_text())
         yield f"{package}/_runtime/{Path(module).name}", source.encode()
     yield f"{info}/METADATA", _METADATA.format(**facts).encode()
-    tag = f"py3-none-{_platform(manifest)}"
     yield f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: tunesmith\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
 
 
@@ -136,7 +135,16 @@ def _version(digest: str) -> str:
     return f"0+g{digest[:12]}"
 
 
-def _platform(manifest: Manifest) -> str:
+def _platform(manifest: Manifest, library: bytes) -> str:
     triple = option_of(manifest.target, "-mtriple") or manifest.device_key
     machine = re.split("[-/]", triple)[0].replace("arm64", "aarch64")
-    return "manylinux2014_x86_64" if machine == "x86_64" else f"linux_{machine}"
+    return f"manylinux2014_{machine}" if _is_manylinux2014(library) else f"linux_{machine}"
+
+
+def _is_manylinux2014(library: bytes) -> bool:
+    """Return whether the library needs no newer glibc than manylinux2014 has."""
+    try:
+        found = [_GLIBC.fullmatch(version) for version in elf.read(library).versions]
+    except ValueError:
+        return False
+    return bool(found) and all(version and int(version[1]) <= _MANYLINUX2014 for version in found)

@@ -150,7 +150,7 @@ def _run(
         from tunesmith.runtime import InferenceSession, LoadError, RunError
     except ModuleNotFoundError as error:
         raise errors.ConfigurationError(
-            "only the client is installed, without what runs bundles", hint="Install it: pip install 'tunesmith[run]'"
+            "numpy is not installed, with which the client runs bundles", hint="Install it: pip install numpy"
         ) from error
     try:
         with InferenceSession(bundle, threads=threads, runtime=runtime) as session:

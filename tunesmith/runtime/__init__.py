@@ -5,7 +5,8 @@
     session = InferenceSession("model.tar")
     [scores] = session.run(None, {"image": image})
 
-Install it as ``tunesmith[run]``. The model is native code from the bundle: load bundles of people whom you trust.
+It needs numpy, which the extra ``run`` of this package installs. The model is native code from the bundle: load
+bundles of people whom you trust.
 """
 
 from tunesmith.runtime.loading import LoadError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import threading
@@ -208,6 +207,8 @@ def _open_copy(file: BinaryIO, members: Mapping[str, archives.Member], expected:
 
 def _copy(file: BinaryIO, member: archives.Member, to: Path) -> str:
     """Copy a file of a bundle and return its sha256 in hex."""
+    import hashlib
+
     digest = hashlib.sha256()
     with to.open("wb") as copy:
         for chunk in _chunks(file, member.start, member.size):
@@ -243,6 +244,9 @@ def _require(actual: str, expected: str, name: str) -> None:
 
 
 def _digest(file: BinaryIO, start: int, size: int) -> str:
+    # Programs that load a library file itself need no digests, which OpenSSL takes milliseconds to be loaded for.
+    import hashlib
+
     digest = hashlib.sha256()
     for chunk in _chunks(file, start, size):
         digest.update(chunk)

@@ -18,3 +18,11 @@ def test_one_frequency_is_no_range(megahertz: tuple[float, float], told: str) ->
     conditions = dataclasses.replace(REPORT.conditions, megahertz=megahertz)
     report = dataclasses.replace(REPORT, conditions=conditions)
     assert told in bundle_texts.readme(MANIFEST, report, [])
+
+
+def test_a_library_returns_an_error_where_other_files_end_the_process() -> None:
+    told = " ".join(bundle_texts.readme(MANIFEST, REPORT, ["libmodel.so", "mod.so"]).split())
+    assert "lacks its instructions, `libmodel.so` returns an error that names them, and other files end" in told
+    assert "pip install '.[run]'" in told
+    told = " ".join(bundle_texts.readme(MANIFEST, REPORT, ["mod.so"]).split())
+    assert "lacks its instructions, they end the process:" in told

@@ -83,6 +83,7 @@ def test_the_reader_of_libraries_knows_what_the_loader_does() -> None:
     assert "PyDict_New" in found.imports
     assert not found.imports & found.exports
     assert "libc.so.6" in found.needed
+    assert any(version.startswith("GLIBC_2.") for version in found.versions)
     assert found.writable_code == ""
 
 

@@ -10,13 +10,24 @@ from typing import Any
 
 from tuner.engines.protocol.serving import EngineFailure
 
-_INSTRUCTIONS = re.compile(
-    # x86
-    r"(?:s?sse|avx|fma|xop|f16c|tbm|bmi|lzcnt|popcnt|movbe|gfni|vaes|vpclmul|adx|amx-|egpr|ndd|ccmp|nf$|ppx|push2|zu$)"
-    # aarch64
-    r"|(?:fp-armv8|neon|sve|sme|dotprod|i8mm|bf16|fullfp16|fp16fml|lse|rcpc|rdm|complxnum|jsconv|crc|aes|sha|mops|cssc)"
+_X86 = (
+    *("sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "movbe", "popcnt", "lzcnt", "bmi", "bmi2", "gfni", "tbm", "xop"),
+    *("avx", "f16c", "fma", "fma4", "avx2", "avxvnni", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16"),
+    *("avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512ifma", "avx512vbmi", "avx512vbmi2"),
+    *("avx512vnni", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16"),
+    *("amx-tile", "amx-int8", "amx-bf16", "amx-fp16", "amx-complex", "amx-fp8", "amx-tf32", "amx-avx512", "amx-movrs"),
+    *("ccmp", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu"),
 )
-"""Features whose instructions compilers emit; most other LLVM features are tuning hints or matter to kernels only."""
+_AARCH64 = (
+    *("fp-armv8", "neon", "fullfp16", "fp16fml", "bf16", "dotprod", "i8mm", "rdm", "complxnum", "lse", "rcpc"),
+    *("sve", "sve2", "sve-b16b16", "cssc", "mops"),
+)
+INSTRUCTIONS = frozenset((*_X86, *_AARCH64))
+"""LLVM's features whose instructions compilers emit, as ``library/c/cpu.c`` has them; every CPU with AVX10 has others.
+
+Most other features are tuning hints, matter to kernels of systems, or are for code that asks for them: cryptography,
+checksums, streaming matrices.
+"""
 
 
 def foreign(known: Collection[str], host: str, features_of: Callable[[str], Collection[str]]) -> list[str]:
@@ -27,8 +38,8 @@ def foreign(known: Collection[str], host: str, features_of: Callable[[str], Coll
     return [name for name in known if not _instructions(features_of(name)) <= own]
 
 
-def _instructions(features: Collection[str]) -> set[str]:
-    return {name for name in features if _INSTRUCTIONS.match(name)}
+def _instructions(features: Collection[str]) -> frozenset[str]:
+    return INSTRUCTIONS.intersection(features)
 
 
 def required_features(tvm: Any, target: Any, host_flags: Collection[str]) -> list[str]:

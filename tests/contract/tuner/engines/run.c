@@ -8,6 +8,8 @@
 #include "tunesmith.h"
 #endif
 
+enum { MOST = 16 };
+
 static void *buffer(uint64_t bytes) { return aligned_alloc(64, (size_t)(bytes / 64 + 1) * 64); }
 
 int main(int count, char **arguments) {
@@ -23,14 +25,15 @@ int main(int count, char **arguments) {
     return 1;
   }
   const tunesmith_entry *entry = &model->description->entries[0];
-  tunesmith_input inputs[16];
-  tunesmith_output outputs[16];
+  tunesmith_input inputs[MOST];
+  tunesmith_output outputs[MOST];
   FILE *file = fopen(arguments[1], "rb");
   for (int i = 0; i < entry->input_count; ++i) {
     void *data = buffer(entry->inputs[i].bytes);
     if (fread(data, 1, entry->inputs[i].bytes, file) != entry->inputs[i].bytes) return 2;
     inputs[i] = (tunesmith_input){data, entry->inputs[i].bytes};
   }
+  fclose(file);
   for (int i = 0; i < entry->output_count; ++i)
     outputs[i] = (tunesmith_output){buffer(entry->outputs[i].bytes), entry->outputs[i].bytes};
   if (model->run(session, inputs, entry->input_count, outputs, entry->output_count)) {
@@ -38,6 +41,11 @@ int main(int count, char **arguments) {
     return 3;
   }
   file = fopen(arguments[2], "wb");
-  for (int i = 0; i < entry->output_count; ++i) fwrite(outputs[i].data, 1, outputs[i].bytes, file);
+  for (int i = 0; i < entry->output_count; ++i) {
+    fwrite(outputs[i].data, 1, outputs[i].bytes, file);
+    free(outputs[i].data);
+  }
+  for (int i = 0; i < entry->input_count; ++i) free((void *)(uintptr_t)inputs[i].data);
+  model->close(session);
   return fclose(file);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from domain.targets import machine_of
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin
+from tuner.engines.runtime import targets
 from tuner.engines.runtime.library import kernels
 from tuner.host.session import EngineSession
 
@@ -30,6 +32,29 @@ def test_hello_tells_toolchain_and_cpu(twin: Twin) -> None:
     assert hello["mcpu"] in hello["cpus"]
     assert set(hello["cpus"]) == cpus.names(machine_of(platform.machine())), "renew domain/cpus.py"
     assert {name: hello[name] for name in ("kinds", "tuners")} == ANNOUNCED[twin.name]
+
+
+FEATURES = """
+import json
+import tvm
+from tuner.engines.runtime import targets
+found = set()
+for triple in ("x86_64-linux-gnu", "aarch64-linux-gnu"):
+    for cpu in targets.known_cpus(tvm, tvm.target.Target({"kind": "llvm", "mtriple": triple})):
+        target = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": cpu})
+        found |= set(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+print(json.dumps(sorted(found)))
+"""
+VECTORS = re.compile(r"(s?sse|avx|amx|xop|fma|f16c|gfni|sve|neon|dotprod|i8mm|bf16)")
+EVERYWHERE_OR_ON_REQUEST = {
+    *("sse", "sse2", "avx10.1", "avx10.2", "avx512vp2intersect"),
+    *("sve-aes", "sve-bitperm", "sve-sha3", "sve-sm4"),
+}
+
+
+def test_libraries_look_for_all_vector_instructions_that_llvm_knows(twin: Twin) -> None:
+    found = set(filter(VECTORS.match, asking.told_inside(twin.name, FEATURES)))
+    assert found - targets.INSTRUCTIONS == EVERYWHERE_OR_ON_REQUEST
 
 
 @pytest.mark.smoke

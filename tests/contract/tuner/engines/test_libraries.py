@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ import pytest
 
 from domain.models import TensorSpec
 from tests.support import models
+from tests.support.binaries import copy_with_libc
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, start
 from tuner.engines.runtime.library import linking
@@ -127,6 +130,21 @@ def test_a_library_computes_what_tvm_does_bit_for_bit(
     assert_equal_to_tvm(twin.name, built, inputs[0], tmp_path)
 
 
+MODULES = """
+import sys
+import numpy
+before = set(sys.modules)
+import tunesmith.runtime
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_importing_the_runtime_imports_little_beside_numpy() -> None:
+    imported = set(asking.inside("onnx", MODULES).split())
+    assert {"tunesmith.runtime", "tunesmith.archives"} <= imported
+    assert not imported & {"dataclasses", "hashlib", "inspect", "tempfile", "zipfile"}
+
+
 def test_a_library_describes_itself(twin: Twin, built: Path, inputs: list[Path], tmp_path: Path) -> None:
     told = run_alone(built / "libmodel.so", inputs[0], tmp_path / "outputs.npz", 2)
     assert told["inputs"] == [["image", [1, 3, 16, 16], "tensor(float)", "float32"]]
@@ -143,6 +161,46 @@ def test_a_library_is_little_larger_than_its_weights(built: Path) -> None:
     assert (built / "libmodel.so").stat().st_size < 200_000
     # What checks arguments would be most of the code.
     assert not re.search(b"Assert fail|expected to match", (built / "mod.so").read_bytes())
+
+
+TO_BYTES = "import sys, numpy as np; open(sys.argv[2], 'wb').write(np.load(sys.argv[1])[sys.argv[3]].tobytes())"
+
+
+def in_c(folder: Path) -> Path:
+    """A program that runs libraries without Python."""
+    command = ["gcc", "-O1", "-I", folder, Path(__file__).with_name("run.c"), "-o", folder / "run"]
+    subprocess.run(list(map(str, command)), check=True, timeout=60)
+    return folder / "run"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root folder")
+def test_a_library_runs_where_there_is_nothing_but_libc(built: Path, inputs: list[Path], tmp_path: Path) -> None:
+    program, root = in_c(built), tmp_path / "root"
+    copy_with_libc(root, program, built / "libmodel.so")
+    asking.inside("onnx", TO_BYTES, inputs[0], root / "inputs", "image")
+    command = ["chroot", root, program, "/inputs", "/outputs", built / "libmodel.so"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
+    asking.inside("onnx", TO_BYTES, tmp_path / "alone.npz", tmp_path / "expected", "scores")
+    assert (root / "outputs").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_a_library_is_clean_under_valgrind(twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
+    if not shutil.which("valgrind"):
+        pytest.skip("valgrind is missing: apt install valgrind libc6-dbg")
+    # Valgrind knows no AVX-512.
+    built = tmp_path / "haswell"
+    params = {**twin.place, "target": "llvm -mcpu=haswell", "records": None, "out_dir": str(built), "threads": 2}
+    twin.session.request("compile", params, timeout=200)
+    asking.inside("onnx", TO_BYTES, inputs[0], tmp_path / "inputs", "image")
+    program = [in_c(built), tmp_path / "inputs", tmp_path / "outputs", built / "libmodel.so"]
+    command = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", *program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
+    asking.inside("onnx", TO_BYTES, tmp_path / "alone.npz", tmp_path / "expected", "scores")
+    assert (tmp_path / "outputs").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -354,6 +412,51 @@ def test_a_count_that_depends_on_values_is_named(
     assert (out / "needs-tvm.txt").read_text() == f"tensors whose sizes only a run decides: {operator}\n"
     inputs = asking.make_inputs(reference, specs, tmp_path)
     assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
+
+
+TWO_MODELS = """
+import sys, threading
+import numpy as np
+from tunesmith.runtime import InferenceSession
+feeds = dict(np.load(sys.argv[1]))
+paths = sys.argv[2:]
+def run(session, times=1):
+    return {session.run(None, feeds)[0].tobytes() for _ in range(times)}
+sessions = [InferenceSession(path, threads=2) for path in paths]
+assert [session.metadata["toolchain"].split(",")[0] for session in sessions] == ["relay", "relax"]
+expected = [run(session) for session in sessions]
+wrong = []
+def alternate(own):
+    for _ in range(100):
+        for session, outputs in zip((*sessions, *own), expected * 2):
+            if run(session) != outputs:
+                wrong.append(session.metadata["toolchain"])
+threads = [threading.Thread(target=alternate, args=([InferenceSession(path) for path in paths],)) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert not wrong, wrong
+sessions[0].close()
+assert run(sessions[1]) == expected[1]
+for place, outputs in enumerate(expected):
+    np.save(f"{sys.argv[1]}.{place}.npy", np.frombuffer(*outputs, "float32")[None])
+"""
+AS_ALONE = """
+import sys
+import numpy as np
+one, other = np.load(sys.argv[1])["scores"], np.load(sys.argv[2])
+assert one.tobytes() == other.tobytes()
+"""
+
+
+def test_a_process_runs_several_models_from_several_threads(
+    relay_twin: Twin, relax_twin: Twin, inputs: list[Path], tmp_path: Path
+) -> None:
+    libraries = [twin.untuned / "libmodel.so" for twin in (relay_twin, relax_twin)]
+    feeds = shutil.copy(inputs[0], tmp_path)
+    asking.inside("onnx", TWO_MODELS, feeds, *libraries)
+    for place, library in enumerate(libraries):
+        run_alone(library, inputs[0], tmp_path / "alone.npz")
+        asking.inside("onnx", AS_ALONE, tmp_path / "alone.npz", f"{feeds}.{place}.npy")
 
 
 def test_the_driver_is_part_of_the_checkout() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.binaries import assert_old_glibc_alone
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, start
 from tuner.engines.runtime.library import linking
@@ -17,6 +18,7 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 TRIPLE = "aarch64-linux-gnu"
+TARGET = f"llvm -mtriple={TRIPLE} -mcpu=cortex-a72"
 DIGEST = "5a" * 32
 TO_BYTES = "import sys, numpy as np; open(sys.argv[2], 'wb').write(np.load(sys.argv[1])['image'].tobytes())"
 TO_ARRAYS = "import sys, numpy as np; np.savez(sys.argv[2], scores=np.fromfile(sys.argv[1], 'float32')[None])"
@@ -28,8 +30,7 @@ def crossed(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which(f"{TRIPLE}-gcc") or not shutil.which("qemu-aarch64"):
         pytest.skip(f"no compiler or emulator: apt install gcc-{TRIPLE} qemu-user")
     folder = tmp_path_factory.mktemp("crossed")
-    target = f"llvm -mtriple={TRIPLE} -mcpu=cortex-a72"
-    params = {**twin.place, "target": target, "records": None, "out_dir": str(folder), "format": "static"}
+    params = {**twin.place, "target": TARGET, "records": None, "out_dir": str(folder), "format": "static"}
     answer = twin.session.request("compile", {**params, "model_digest": DIGEST}, timeout=200)
     assert {"libmodel.so", "tunesmith.h", "libmodel.a", "libmodel.h"} <= set(answer["files"])
     built = [f"{TRIPLE}-gcc", "-O1", "-I", folder, Path(__file__).with_name("run.c")]
@@ -37,6 +38,16 @@ def crossed(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, options in (("loads", []), ("linked", linked)):
         subprocess.run(list(map(str, [*built, *options, "-o", folder / name])), check=True, timeout=60)
     return folder
+
+
+def test_it_needs_an_old_glibc_alone(crossed: Path) -> None:
+    assert_old_glibc_alone(crossed / "libmodel.so")
+
+
+def test_its_operator_for_onnx_runtime_needs_an_old_glibc_alone(twin: Twin, crossed: Path, tmp_path: Path) -> None:
+    params = {**twin.place, "target": TARGET, "records": None, "out_dir": str(tmp_path / "out"), "format": "onnx"}
+    twin.session.request("compile", {**params, "model_digest": DIGEST}, timeout=200)
+    assert_old_glibc_alone(tmp_path / "out" / "libtunesmith_ort.so")
 
 
 @pytest.mark.parametrize("name", ["loads", "linked"])

@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import uv
 
 from domain.models import TensorSpec
+from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin
-from tuner.results import bundle
+from tuner.host.session import EngineSession
+from tuner.results import bundle, wheels
 from tuner.results.manifest import Manifest
 
 pytestmark = pytest.mark.engine
@@ -37,17 +41,41 @@ assert one["scores"].tobytes() == other["scores"].tobytes()
 """
 
 
-def test_a_wheel_runs_beside_numpy_alone(twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
-    folder = tmp_path / "built"
-    params = {**twin.place, "records": None, "out_dir": str(folder), "format": "wheel"}
-    twin.session.request("compile", params, timeout=200)
-    facts = Manifest(
+def described(twin: Twin) -> Manifest:
+    return Manifest(
         model_digest="0" * 64, model_name='Two """ wheels.onnx', variant="untuned", target=twin.target, threads=1,
         device_key="x86_64/any/t1", toolchain=twin.session.hello["toolchain"], precision="f32",
         inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
         outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
         created_by="a test", format="wheel",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "shapes"),
+    [(models.small_network, {"image": [1, 3, 16, 16]}), (models.ranked, {})],
+    ids=["convolutions", "sorting"],
+)
+def test_auditwheel_finds_a_wheel_to_run_on_distributions_of_2014(
+    twin: Twin, reference: EngineSession, tmp_path: Path, model: Callable[[], bytes], shapes: dict[str, list[int]]
+) -> None:
+    prepared, _ = asking.prepare(reference, model(), tmp_path, **shapes)
+    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
+    twin.session.request("compile", {**params, "format": "wheel"}, timeout=200)
+    wheel = tmp_path / "out" / wheels.write(tmp_path / "out", described(twin))
+    assert wheel.name.endswith("-manylinux2014_x86_64.whl")
+    command = [sys.executable, "-m", "auditwheel", "show", wheel]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert shown.returncode == 0, shown.stderr
+    told = " ".join(shown.stdout.split())
+    assert 'is consistent with the following platform tag: "manylinux_2_17_x86_64"' in told, told
+
+
+def test_a_wheel_runs_beside_numpy_alone(twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
+    folder = tmp_path / "built"
+    params = {**twin.place, "records": None, "out_dir": str(folder), "format": "wheel"}
+    twin.session.request("compile", params, timeout=200)
+    facts = described(twin)
     written = bundle.write(tmp_path / "b.tar", compiled=folder, manifest=facts, report=NOTHING_TUNED)
     again = bundle.write(tmp_path / "again.tar", compiled=folder, manifest=facts, report=NOTHING_TUNED)
     assert again == dataclasses.replace(written)

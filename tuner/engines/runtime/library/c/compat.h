@@ -7,6 +7,8 @@
 
 #if defined(__GLIBC__) && defined(__x86_64__) && !defined(TUNESMITH_STATIC)
 #define OLD_VERSION(alias, name) __asm__(".symver " #alias "," #name "@GLIBC_2.2.5")
+#elif defined(__GLIBC__) && defined(__aarch64__) && !defined(TUNESMITH_STATIC)
+#define OLD_VERSION(alias, name) __asm__(".symver " #alias "," #name "@GLIBC_2.17")
 #else
 #define OLD_VERSION(alias, name) _Static_assert(1, "the current version is as old as the platform")
 #endif

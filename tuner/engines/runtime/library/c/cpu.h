@@ -2,9 +2,11 @@
 #ifndef TUNESMITH_CPU_H
 #define TUNESMITH_CPU_H
 
-/* Return the first of the features, a list ended by NULL, that compilers emit instructions for and this CPU or its
- * operating system lacks; NULL if there is none. */
-const char *cpu_missing(const char *const *features);
+#include <stddef.h>
+
+/* Return whether this CPU or its operating system lacks some of the features, a list ended by NULL, that compilers emit
+ * instructions for, and write their names, as many as there is room for. */
+int cpu_missing(const char *const *features, char *names, size_t room);
 
 /* Return the number of CPUs that the affinity mask and the cgroup's quota allow, at least 1. */
 int cpu_allowed(void);

@@ -4,8 +4,14 @@
 /* glibc's first versions of these names check for errors around the function itself, which doubles the time of expf;
  * the names for compilers with -ffinite-math-only lead to the function, the same one as its newest version. */
 #if defined(__GLIBC__) && defined(__x86_64__)
+#define FINITE_SINCE "GLIBC_2.15"
+#elif defined(__GLIBC__) && defined(__aarch64__)
+#define FINITE_SINCE "GLIBC_2.17"
+#endif
+
+#ifdef FINITE_SINCE
 #define CALLED(name) finite_##name
-#define BIND(name) __asm__(".symver finite_" #name ",__" #name "_finite@GLIBC_2.15")
+#define BIND(name) __asm__(".symver finite_" #name ",__" #name "_finite@" FINITE_SINCE)
 #else
 #define CALLED(name) __real_##name
 #define BIND(name) _Static_assert(1, "the current version is as old as the platform")

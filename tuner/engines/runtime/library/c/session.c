@@ -31,7 +31,7 @@ struct tunesmith_session {
   void **bound;      /* where this run's inputs and outputs lie */
 };
 
-static _Thread_local char error_text[512];
+static _Thread_local char error_text[1024];
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static tunesmith_session *list;
 static const unsigned char *weights; /* set once, under the lock of the list */
@@ -149,8 +149,8 @@ static int create(const tunesmith_options *options, tunesmith_session **created)
     return fail(TUNESMITH_INVALID_ARGUMENT, "no entry point %d; the model has %d", options->entry, model->entry_count);
   if (options->threads < 0 || options->threads > MOST_THREADS)
     return fail(TUNESMITH_INVALID_ARGUMENT, "%d threads asked for; the most are %d", options->threads, MOST_THREADS);
-  const char *missing = cpu_missing(tunesmith_plan.features);
-  if (missing)
+  char missing[sizeof error_text / 2];
+  if (cpu_missing(tunesmith_plan.features, missing, sizeof missing))
     return fail(TUNESMITH_UNSUPPORTED_CPU, "this CPU lacks %s, which the model was compiled for (%s)", missing,
                 model->target);
   tunesmith_session *session = calloc(1, sizeof *session);

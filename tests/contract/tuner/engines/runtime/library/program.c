@@ -1,5 +1,6 @@
 /* program LIBRARY CASE: check a library that test_linking.py made of kernels.c, without Python. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tunesmith.h"
@@ -232,13 +234,77 @@ static void check_placement(void) {
   CHECK(changes >= 2 && CPU_EQUAL(&masks[0], &others) && CPU_EQUAL(&masks[1], &allowed));
 }
 
+static double cpu_seconds(void) {
+  struct timespec time;
+  CHECK(!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time));
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* Idle threads sleep, however long they look for work before that. */
+static void check_spinning(void) {
+  static buffers all;
+  static const int32_t spins[] = {0, -1, 100000};
+  for (size_t i = 0; i < sizeof spins / sizeof *spins; ++i) {
+    tunesmith_options options = {0, 4, spins[i], 0};
+    tunesmith_session *session;
+    CHECK(model->create(&options, &session) == TUNESMITH_OK);
+    for (int j = 0; j < RUNS / 10; ++j) CHECK(run(session, &all, 0, (float)j) == 0);
+    usleep(200000); /* 100,000 looks take some milliseconds of each thread */
+    const double before = cpu_seconds();
+    usleep(1000000);
+    CHECK(cpu_seconds() - before < 0.05);
+    model->close(session);
+  }
+}
+
+static int masks_of_others_are(const cpu_set_t *wanted) {
+  DIR *threads = opendir("/proc/self/task");
+  int equal = 1, others = 0;
+  CHECK(threads);
+  for (struct dirent *each; (each = readdir(threads));) {
+    const int thread = atoi(each->d_name);
+    cpu_set_t mask;
+    if (!thread || thread == getpid()) continue;
+    ++others;
+    CHECK(!sched_getaffinity(thread, sizeof mask, &mask));
+    equal = equal && CPU_EQUAL(&mask, wanted);
+  }
+  closedir(threads);
+  CHECK(others == 1);
+  return equal;
+}
+
+/* A session's own thread stays on the second CPU of the mask; the caller's may be moved. */
+static void check_pinning(void) {
+  static buffers all;
+  cpu_set_t allowed, second, own;
+  CHECK(!sched_getaffinity(0, sizeof allowed, &allowed));
+  if (CPU_COUNT(&allowed) < 2) return;
+  CPU_ZERO(&second);
+  for (size_t cpu = 0, seen = 0; seen < 2; ++cpu)
+    if (CPU_ISSET(cpu, &allowed) && ++seen == 2) CPU_SET(cpu, &second);
+  for (int32_t pin = 0; pin < 2; ++pin) {
+    const cpu_set_t *wanted = pin ? &second : &allowed;
+    tunesmith_options options = {0, 2, 0, pin};
+    tunesmith_session *session;
+    CHECK(model->create(&options, &session) == TUNESMITH_OK);
+    for (int i = 0; i < RUNS; ++i) CHECK(run(session, &all, 0, (float)i) == 0);
+    /* Its thread may not have begun, or just move. */
+    for (int i = 0; i < 1000 && !masks_of_others_are(wanted); ++i) usleep(1000);
+    CHECK(masks_of_others_are(wanted));
+    CHECK(!sched_getaffinity(0, sizeof own, &own) && CPU_EQUAL(&own, &allowed));
+    model->close(session);
+  }
+}
+
 int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*check)(void);
-  } cases[] = {{"runs", check_runs},     {"description", check_description}, {"profile", check_profile},
-               {"errors", check_errors}, {"threads", check_threads},         {"fork", check_fork},
-               {"memory", check_memory}, {"placement", check_placement}};
+  } cases[] = {{"runs", check_runs},      {"description", check_description}, {"profile", check_profile},
+               {"errors", check_errors},  {"threads", check_threads},         {"fork", check_fork},
+               {"memory", check_memory},  {"placement", check_placement},     {"spinning", check_spinning},
+               {"pinning", check_pinning}};
   const char *error = "";
   if (count != 3) return 2;
   model = tunesmith_open(arguments[1], &error);
@@ -246,6 +312,12 @@ int main(int count, char **arguments) {
     tunesmith_session *session;
     int status = model ? model->create(NULL, &session) : -1;
     printf("%d %s\n", status, model ? model->error() : error);
+    return 0;
+  }
+  if (model && !strcmp(arguments[2], "threads-by-default")) {
+    tunesmith_session *session;
+    CHECK(model->create(NULL, &session) == TUNESMITH_OK);
+    printf("%d", model->threads(session));
     return 0;
   }
   if (!model) fprintf(stderr, "%s\n", error);

@@ -1,0 +1,38 @@
+"""Shared libraries: their symbols, as binutils read them, and a root folder with nothing but libc to run them in."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+MANYLINUX2014 = (2, 17)
+_LIBC = re.compile(r"/\S*/(?:libc|libm|libpthread|ld-linux[^/]*)\.so\S*")
+
+
+def symbols(library: Path, kind: str) -> list[str]:
+    command = ["nm", "-D", kind, str(library)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+
+
+def assert_old_glibc_alone(library: Path) -> None:
+    needed = symbols(library, "--undefined-only")
+    versions = [tuple(map(int, found.split("."))) for line in needed for found in re.findall(r"@GLIBC_([\d.]+)", line)]
+    assert versions
+    assert max(versions) <= MANYLINUX2014, needed
+
+
+def copy_with_libc(root: Path, *files: Path) -> None:
+    """Copy programs and libraries into another root folder, under their own paths, with the parts of libc they need.
+
+    Fails if they need more.
+    """
+    command = ["ldd", *map(str, files)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+    needed = set(re.findall(r"(/\S+\.so\S*) \(0x", listed))
+    assert all(map(_LIBC.fullmatch, needed)), needed
+    for path in (*needed, *files):
+        copy = root / str(path).lstrip("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)

@@ -24,6 +24,7 @@ _MOST_PER_ELEMENT = 64
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
     """Replace transposed convolutions and return their number."""
+    _Raising(model).run()
     return _Packing(model).run()
 
 
@@ -41,6 +42,32 @@ class _Packed(graphs.Turned):
     @property
     def phases(self) -> int:
         return self.rows * self.columns
+
+
+class _Raising(graphs.GraphWalk[graphs.Turned]):
+    """Makes transposed convolutions along a line ones of images with a single row."""
+
+    def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> graphs.Turned | None:
+        source, kernel = self.shapes.get(node.input[0]), self.constants.get(node.input[1] if node.input[1:] else "")
+        if node.op_type != "ConvTranspose" or len(shape) != 3 or source is None or kernel is None:
+            return None
+        usual = {"dilations": 1, "kernel_shape": kernel.dims[2], "output_padding": 0, "strides": 1}
+        along = {name: (graphs.attribute(node, name) or [value])[0] for name, value in usual.items()}
+        first, last = graphs.attribute(node, "pads") or (0, 0)
+        if graphs.attribute(node, "auto_pad", b"NOTSET") != b"NOTSET" or graphs.attribute(node, "output_shape"):
+            return None
+        self.count += 1
+        data = self.reshaped(node.input[0], (*source[:2], 1, source[2]), self.names.new(f"{node.input[0]}_turned"))
+        weights = self.constant(kernel.name, self.array(kernel.name)[:, :, None])
+        images = {name: [0 if name == "output_padding" else 1, value] for name, value in along.items()}
+        name = self.emit_like(node, [data, weights, *node.input[2:]], **images, pads=[0, first, 0, last])
+        return graphs.Turned(name=name)
+
+    def operand(self, name: str, shape: tuple[int, ...], form: graphs.Turned) -> str | None:  # noqa: ARG002
+        return None
+
+    def restore(self, form: graphs.Turned, name: str) -> None:
+        self.reshaped(form.name, self.shapes[name], name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,15 @@ while len(told) < 80:
     told.append(told_of(network.model(*outputs)))
 """
 
+LINES = """
+told = []
+for stride, kernel, pads, more in ((4, 8, [2, 2], 0), (2, 3, [1, 1], 1), (2, 4, [1, 1], 0), (1, 3, [0, 0], 0)):
+    network = Network([1, 3, 12])
+    y = network.add("ConvTranspose", "x", network.random(3, 5, kernel), network.random(5), strides=[stride], pads=pads,
+                    output_padding=[more])
+    told.append(told_of(network.model(network.add("Relu", y))))
+"""
+
 HEAD = """
 told = []
 for features in (4, 64):
@@ -51,6 +60,13 @@ def test_convolutions_compute_what_transposed_ones_did() -> None:
     networks = rewritten.told("transposed", RANDOM)
     assert max(network["error"] for network in networks) < 1e-5
     assert sum(network["count"] == 2 for network in networks) > 15
+
+
+def test_those_along_a_line_are_replaced_too() -> None:
+    networks = rewritten.told("transposed", LINES)
+    assert max(network["error"] for network in networks) < 1e-5
+    assert [network["count"] for network in networks] == [1, 1, 1, 1]
+    assert all("ConvTranspose" not in network["operators"] for network in networks)
 
 
 def test_a_chain_goes_from_depth_to_space_once_where_that_is_cheap() -> None:

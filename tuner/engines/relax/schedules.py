@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,8 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     # Loops of extent one may follow the axis that is contiguous in memory.
     spatial = [loop for loop in every if int(schedule.get(loop).extent) > 1] or every[-1:]
     unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
-    sizes = _tile_sizes([int(schedule.get(loop).extent) for loop in spatial], machine)
+    extents = [int(schedule.get(loop).extent) for loop in spatial]
+    sizes = _tile_sizes([*extents[:-1], _group(schedule, block, extents[-1])], machine)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
     inner, outer = [vectors, vector], [*unit, *spatial[:-1], outer_column]
     if sizes.rows > 1:
@@ -74,6 +76,16 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     start = schedule.decompose_reduction(block, reduced[0])
     _keep_in_registers(schedule, schedule.get_loops(start)[1:])
     return [block, epilogue, start]
+
+
+def _group(schedule: Any, block: Any, columns: int) -> int:
+    """Return how many columns read the same values: those of a group, or all.
+
+    A vector across groups would gather its values one by one.
+    """
+    last = [each.var.name for each in schedule.get(block).iter_vars if each.iter_type == tirx.IterVar.DataPar][-1]
+    sizes = [int(size) for size in re.findall(rf"\b{last} // (?:T.int64\()?(\d+)", schedule.get(block).body.script())]
+    return math.gcd(columns, *sizes)
 
 
 def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:

@@ -22,6 +22,7 @@ NETWORKS = {
     "attention": networks.attention,
     "matmul": networks.matmul,
     "convolution": networks.convolution,
+    "grouped_convolution": networks.grouped_convolution,
     "thin_convolution": networks.thin_convolution,
     "sums": networks.sums,
     "means": networks.means,

@@ -89,6 +89,14 @@ def matmul(*, rows: int = 16, inner: int = 32, columns: int = 16) -> bytes:
     return models.model(nodes, inputs=inputs, outputs={"product": (rows, columns)})
 
 
+def grouped_convolution() -> bytes:
+    """Four groups of 24 channels from 6: ``x`` [1, 24, 8, 8] to ``y`` [1, 96, 8, 8]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], kernel_shape=[3, 3], group=4)]
+    inputs, outputs = {"x": (1, 24, 8, 8)}, {"y": (1, 96, 8, 8)}
+    return models.model(nodes, inputs=inputs, outputs=outputs, tensors=[_floats("w", (96, 6, 3, 3), weights)])
+
+
 def convolution() -> bytes:
     """One operator and no weights: ``x`` [1, 8, 8, 8], ``w`` [16, 8, 3, 3]."""
     nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], kernel_shape=[3, 3])]

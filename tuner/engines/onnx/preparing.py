@@ -20,6 +20,7 @@ from tuner.engines.onnx.rewriting.plain import (
     quantized,
     recurrent,
     reductions,
+    resizing,
     spectra,
 )
 from tuner.engines.protocol.messages import Json
@@ -29,7 +30,7 @@ from tuner.engines.runtime import environment, weights
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
 _REPLACED = frozenset().union(
-    *(each.OPERATORS for each in (attention, fused, loops, patches, quantized, recurrent, spectra)),
+    *(each.OPERATORS for each in (attention, fused, loops, patches, quantized, recurrent, resizing, spectra)),
 )
 
 

@@ -19,8 +19,10 @@ from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, R
 _CONTRIB = "com.microsoft"
 _METHODS = {
     ("", "AffineGrid"): "_grid",
+    ("", "Gelu"): "_approximate_gelu",
     ("", "LpNormalization"): "_normalized",
     ("", "RMSNormalization"): "_by_root_mean_square",
+    ("", "SimplifiedLayerNormalization"): "_by_root_mean_square",
     (_CONTRIB, "BiasGelu"): "_gelu",
     (_CONTRIB, "FastGelu"): "_fast_gelu",
     (_CONTRIB, "FusedConv"): "_convolution",
@@ -118,6 +120,8 @@ class _Splitting:
 
     def _by_root_mean_square(self, node: onnx.NodeProto) -> bool:
         given, scale = node.input
+        if any(list(node.output)[1:]):
+            return False
         rank = len(self._e.shapes[given])
         axes = range(graphs.attribute(node, "axis", -1) % rank, rank)
         self._normalize(given, scale, graphs.attribute(node, "epsilon", 1e-5), node.output[0], axes)
@@ -154,6 +158,10 @@ class _Splitting:
         given = self._biased(node)
         curve = self._e.emit("Erf", [self._e.emit("Mul", [given, self._e.constant(math.sqrt(0.5))])])
         return self._half(given, curve, node.output[0])
+
+    def _approximate_gelu(self, node: onnx.NodeProto) -> bool:
+        """Emit ONNX's own operator if it is computed by a hyperbolic tangent, which Relay's importer ignores."""
+        return graphs.attribute(node, "approximate", b"none") == b"tanh" and self._fast_gelu(node)
 
     def _fast_gelu(self, node: onnx.NodeProto) -> bool:
         """Emit ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) / 2``."""

@@ -124,6 +124,16 @@ for ends in ([weight(np.float32(0.3)), zero()], []):
     inputs += [weight(rng.integers(-99, 99, 5).astype(np.int32)), *ends]
     add(helper.make_node("QGemm", inputs, ["y"], transB=1, domain="com.microsoft"), [("x", U, [4, 6])],
         [("y", U if ends else F, [4, 5])])
+for columns, ends in ((5, lambda: [bytes_(5), floats(5)]), ((), lambda: [bytes_()]), ((), list)):
+    inputs = ["x", bytes_(6, 5), scale(5) if columns else scale(), *ends()]
+    add(helper.make_node("DynamicQuantizeMatMul", inputs, ["y"], domain="com.microsoft"),
+        [("x", F, [4, 6])], [("y", F, [4, 5])])
+for bits, block, columns, ends in ((4, 16, 40, ()), (4, 16, 40, (3, 2)), (4, 32, 64, (3, 1)), (8, 16, 32, ())):
+    count = -(-columns // block)
+    inputs = ["x", bytes_(3, count, block * bits // 8), scale(3 * count)]
+    inputs += [bytes_(ends[0] * ends[1])] if ends else []
+    add(helper.make_node("MatMulNBits", inputs, ["y"], domain="com.microsoft", N=3, K=columns, bits=bits,
+        block_size=block), [("x", F, [2, 5, columns])], [("y", F, [2, 5, 3])])
 """
 
 _PAIRS = """
@@ -248,6 +258,8 @@ for opset in (17, 22):
 for corners in (0, 1):
     one("AffineGrid", {"x": [2, 2, 3]}, [2, 4, 5, 2], "", 20, weights=[weight(np.array([2, 3, 4, 5]))],
         align_corners=corners)
+one("SimplifiedLayerNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", weights=[floats(8)], axis=-1, epsilon=1e-3)
+one("Gelu", row, [2, 8], "", 20, approximate="tanh")
 one("RMSNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", 23, weights=[floats(8)], epsilon=1e-3)
 one("RMSNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", 23, weights=[floats(3, 8)], axis=1)
 """
@@ -278,6 +290,9 @@ one("Celu", image, [1, 3, 9, 8], alpha=0.4)
 node = helper.make_node("Split", ["x"], ["a", "y"], axis=2, num_outputs=2)
 told.append({"operator": "Split", **told_of([node], image, [("a", F, [1, 3, 5, 8]), ("y", F, [1, 3, 4, 8])], 18)})
 one("Dropout", image, [1, 3, 9, 8], seed=3)
+node = helper.make_node("LayerNormalization", ["x", floats(9, 8), floats(9, 8)], ["y", "m", "d"], axis=2, epsilon=1e-3)
+shapes = [("y", F, [1, 3, 9, 8]), ("m", F, [1, 3, 1, 1]), ("d", F, [1, 3, 1, 1])]
+told.append({"operator": "LayerNormalization", **told_of([node], image, shapes)})
 one("EyeLike", [("x", F, [3, 5])], [3, 5], kind=L, k=1, dtype=L)
 rest = [number(2**63 - 1), weight(np.float32(0.3)), weight(np.float32(0.1))]
 one("NonMaxSuppression", [("x", F, [1, 6, 4]), ("z", F, [1, 2, 6])], ["n", 3], kind=L, weights=["z", *rest])

@@ -182,19 +182,21 @@ class _Splitting:
         return True
 
     def _grid(self, node: onnx.NodeProto) -> bool:
-        """Emit the places of an image's pixels after an affine transformation."""
+        """Emit the places of the pixels of an image or a volume after an affine transformation."""
         size = self._e.value(node.input[1])
-        if size is None or len(size) != len("nchw"):
+        if size is None:
             return False
-        count, _, height, width = (int(each) for each in size)
+        count, _, *sizes = (int(each) for each in size)
         if graphs.attribute(node, "align_corners", 0):
-            places = [np.linspace(-1, 1, each) if each > 1 else np.zeros(1) for each in (height, width)]
+            places = [np.linspace(-1, 1, each) if each > 1 else np.zeros(1) for each in sizes]
         else:
-            places = [(2 * np.arange(each) + 1) / each - 1 for each in (height, width)]
-        y, x = np.meshgrid(*places, indexing="ij")
-        points = self._e.constant(np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3))
+            places = [(2 * np.arange(each) + 1) / each - 1 for each in sizes]
+        # The innermost axis is the first coordinate.
+        axes = np.meshgrid(*places, indexing="ij")[::-1]
+        points = self._e.constant(np.stack([*axes, np.ones(sizes)], axis=-1).reshape(-1, len(sizes) + 1))
         by_column = self._e.emit("Transpose", [node.input[0]], perm=(0, 2, 1))
-        self._e.reshape(self._e.emit("MatMul", [points, by_column]), (count, height, width, 2), node.output[0])
+        made = self._e.emit("MatMul", [points, by_column])
+        self._e.reshape(made, (count, *sizes, len(sizes)), node.output[0])
         return True
 
 

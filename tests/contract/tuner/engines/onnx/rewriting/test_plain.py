@@ -258,6 +258,8 @@ for opset in (17, 22):
 for corners in (0, 1):
     one("AffineGrid", {"x": [2, 2, 3]}, [2, 4, 5, 2], "", 20, weights=[weight(np.array([2, 3, 4, 5]))],
         align_corners=corners)
+    one("AffineGrid", {"x": [2, 3, 4]}, [2, 4, 5, 6, 3], "", 20, weights=[weight(np.array([2, 3, 4, 5, 6]))],
+        align_corners=corners)
 one("SimplifiedLayerNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", weights=[floats(8)], axis=-1, epsilon=1e-3)
 one("Gelu", row, [2, 8], "", 20, approximate="tanh")
 one("RMSNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", 23, weights=[floats(8)], epsilon=1e-3)

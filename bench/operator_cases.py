@@ -18,7 +18,9 @@ import onnx
 from onnx import numpy_helper
 
 _TESTS = Path(onnx.__file__).parent / "backend" / "test" / "data" / "node"
-_WITH_WEIGHTS = ("Conv", "Linear", "Integer", "LSTM", "GRU", "RNN", "OneHot", "RotaryEmbedding", "STFT")
+_WITH_WEIGHTS = (
+    "Conv", "GRU", "Integer", "LSTM", "Linear", "OneHot", "RNN", "Resize", "RotaryEmbedding", "STFT", "Upsample",
+)  # fmt: skip
 """Parts of the names of operators whose later operands are constants in every network."""
 Case = dict[str, Any]
 

@@ -127,7 +127,10 @@ class InvalidModel(InvalidRequest):
 class UnsupportedOperators(InvalidRequest):
     code = "unsupported_operators"
     status = 422
-    default_hint = "Replace the operators listed in details.operators, or use another engine."
+    default_hint = (
+        "Replace the operators listed in details.operators, use another engine, or add them with a plugin: "
+        "docs/how-to/custom-operators.md."
+    )
 
 
 class ShapeRequired(InvalidRequest):

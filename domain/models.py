@@ -35,6 +35,21 @@ class ModelFormat(StrEnum):
 _SUFFIXES = {ModelFormat.ONNX: ".onnx", ModelFormat.IRMODULE: ".json"}
 
 
+_CONTRIB = (
+    *("AttnLSTM", "BeamSearch", "CDist", "CropAndResize", "DecoderMaskedMultiHeadAttention", "GatherBlockQuantized"),
+    *("GreedySearch", "GroupQueryAttention", "Inverse", "MatMulBnb4", "MaxpoolWithMask", "MoE", "MurmurHash3"),
+    *("NGramRepeatBlock", "QMoE", "Sampling", "SparseAttention", "Tokenizer", "WhisperBeamSearch", "WordConvEmbedding"),
+)
+NOT_IMPORTED = frozenset(
+    (
+        *("Det", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+        *(f"com.microsoft::{name}" for name in _CONTRIB),
+    )
+)
+"""Operators that ONNX Runtime runs on CPUs, and that no engine imports without a plugin."""
+_NOT_IMPORTED_DOMAIN = "ai.onnx.ml::"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
     """Properties of the file, known before an engine imports it."""
@@ -50,6 +65,17 @@ class ModelFacts:
     parameters: int
     """Number of scalar weights."""
     format: ModelFormat = ModelFormat.ONNX
+
+    @property
+    def not_imported(self) -> dict[str, int]:
+        """Operators that no engine imports without a plugin, with their counts; not a complete list."""
+        if self.format is not ModelFormat.ONNX:
+            return {}
+        return {
+            name: count
+            for name, count in self.operators.items()
+            if name in NOT_IMPORTED or name.startswith(_NOT_IMPORTED_DOMAIN)
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,10 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from api import schemas as shared
+from domain import errors
 from domain.digests import ModelDigest
 from domain.models import Model as DomainModel
-from domain.models import ModelFormat
+from domain.models import ModelFacts, ModelFormat
 
 
 class Tensor(BaseModel):
@@ -30,6 +31,9 @@ class Model(BaseModel):
     ir_version: int
     operators: dict[str, int] = Field(description="Operators with their counts; for an IRModule its function.")
     parameters: int = Field(description="Number of scalar weights.")
+    warnings: list[shared.Notice] = Field(
+        description="unsupported_operators: operators that no engine imports, unless a plugin of the service does."
+    )
     created_at: datetime
 
 
@@ -39,4 +43,13 @@ class ModelPage(BaseModel):
 
 
 def model(value: DomainModel) -> Model:
-    return shared.fill(Model, value.facts, value, bytes=value.size_bytes)
+    return shared.fill(Model, value.facts, value, bytes=value.size_bytes, warnings=_warnings(value.facts))
+
+
+def _warnings(facts: ModelFacts) -> list[errors.TunesmithError]:
+    missing = facts.not_imported
+    if not missing:
+        return []
+    shown = ", ".join(f"{name} ({count}×)" for name, count in missing.items())
+    message = f"no engine imports {shown}, unless a plugin of the service does; jobs for this model will fail"
+    return [errors.UnsupportedOperators(message, details={"operators": missing})]

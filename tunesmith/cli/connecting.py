@@ -19,6 +19,7 @@ from tunesmith.progress import PlainView, Progress
 if TYPE_CHECKING:
     from tunesmith.events import Event
     from tunesmith.jobs import Job
+    from tunesmith.models import Model
 
 
 _WORTH_SHOWING_BYTES = 8 * 1000 * 1000
@@ -39,6 +40,12 @@ def upload_progress(file: Path) -> Callable[[int, int], None] | None:
 def download_progress(file: Path, size: int) -> Callable[[int, int], None] | None:
     """Return a callback that shows the progress of a large download on a terminal."""
     return _progress("downloading", file, size)
+
+
+def warn(model: Model) -> None:
+    """Print what the server expects to go wrong with a model. Older servers expect nothing."""
+    for warning in model.data.get("warnings") or ():
+        output.note(f"warning[{warning['code']}]: {warning['message']}\nhint: {warning['hint']}")
 
 
 def _progress(verb: str, file: Path, size: int) -> Callable[[int, int], None] | None:

@@ -93,6 +93,7 @@ def _show(model: Model, *, as_json: bool) -> None:
     output.line(f"{model.id}{known}")
     for spec in model.data["inputs"]:
         output.note(f"input  {spec['name']}  {spec['dtype']}  {output.shape(spec['shape'])}")
+    connecting.warn(model)
 
 
 def models(

@@ -59,6 +59,8 @@ def tune(
     _check_output(to, waits=wait and not dry_run)
     with connecting.client() as client:
         uploaded = _uploaded(client, model, operator, like=asked.like)
+        if uploaded is not None:
+            connecting.warn(uploaded)
         if dry_run:
             return _plan(_planned(client, uploaded, request), as_json=as_json)
         job = client.tune(uploaded, **request)

@@ -80,3 +80,4 @@ def test_real_engines_name_what_they_lack(service: Service) -> None:
     for engine in plan["engines"]:
         assert engine["failure"]["code"] == "unsupported_operators", engine
         assert sum(engine["unsupported_operators"].values()) >= 1
+        assert "docs/how-to/custom-operators.md" in engine["failure"]["hint"]

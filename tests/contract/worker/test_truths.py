@@ -67,6 +67,18 @@ def test_a_line_of_text_is_read(bench: Bench) -> None:
     assert answer("text", publish(bench, model, shapes), model) == LINE
 
 
+def test_files_are_named_by_their_bytes(bench: Bench) -> None:
+    model, shapes = fetched("magika")
+    assert answer("kinds", publish(bench, model, shapes), model) == ["python", "json", "elf", "png"]
+
+
+def test_the_pitch_of_a_sine_is_found(bench: Bench) -> None:
+    """Only built, as it takes long to verify."""
+    model, shapes = fetched("basic-pitch")
+    found = answer("pitches", publish(bench, model, shapes, RunnerKind.NONE, verified=False))
+    assert found == pytest.approx([220, 440, 523.25], rel=0.01)
+
+
 def test_a_quantized_mobilenet_tells_which_way_up_a_line_is(bench: Bench, tmp_path: Path) -> None:
     """PP-OCR's classifier of directions is a MobileNetV3. Only built: quantized models take minutes to verify."""
     model, shapes = fetched("ppocr-cls")

@@ -43,6 +43,26 @@ def test_the_same_bytes_again_are_the_same_model(client: TestClient) -> None:
     assert len(client.get("/v1/models").json()["models"]) == 1
 
 
+def test_operators_that_nobody_knows_are_refused_by_name(client: TestClient, service: Service) -> None:
+    answer = client.put("/v1/models", content=b"unknown operators")
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "unsupported_operators")
+    assert problem["details"]["operators"] == {"my.domain::Twist": 2}
+    assert "docs/how-to/custom-operators.md" in problem["hint"]
+    assert stored(service) == []
+
+
+def test_operators_that_no_engine_imports_are_warned_of(client: TestClient) -> None:
+    model = client.put("/v1/models", content=b"matrix").json()
+    [warning] = model["warnings"]
+    assert (warning["code"], warning["details"]) == ("unsupported_operators", {"operators": {"Det": 2}})
+    assert "Det (2×)" in warning["message"]
+    assert "docs/how-to/custom-operators.md" in warning["hint"]
+    assert client.get(f"/v1/models/{model['id']}").json() == model
+    assert client.put("/v1/models?format=irmodule", content=b"matrix module").json()["warnings"] == []
+    assert client.put("/v1/models", content=b"some bytes").json()["warnings"] == []
+
+
 def test_rejected_bytes_are_not_kept(client: TestClient, service: Service) -> None:
     answer = client.put("/v1/models", content=b"bad bytes")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")

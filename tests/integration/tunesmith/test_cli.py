@@ -62,6 +62,15 @@ def test_programs_read_json(capsys: pytest.CaptureFixture[str], onnx: Path) -> N
     assert parsed(capsys, "workers")[0]["alive"] is True
 
 
+@pytest.mark.usefixtures("url")
+def test_an_upload_warns_of_operators_that_no_engine_imports(capsys: pytest.CaptureFixture[str], onnx: Path) -> None:
+    onnx.write_bytes(b"matrix")
+    status, _, err = run(capsys, "upload", onnx)
+    assert status == 0
+    assert "warning[unsupported_operators]: no engine imports Det (2×)" in err
+    assert "docs/how-to/custom-operators.md" in err
+
+
 @pytest.mark.usefixtures("worker", "url")
 def test_explain_sorts_by_loss_and_adds_up(
     capsys: pytest.CaptureFixture[str], onnx: Path, monkeypatch: pytest.MonkeyPatch

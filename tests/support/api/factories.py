@@ -70,7 +70,8 @@ class FakePublisher:
 def inspect(path: Path, model_format: ModelFormat, canceled: Callable[[], bool] = lambda: False) -> ModelFacts:
     """Bytes that start with ``bad`` are no model; ``static`` has no open dimension; everything else has some.
 
-    Those that start with ``slow`` take a minute.
+    Those that start with ``slow`` take a minute. ``unknown`` has operators that nobody knows, ``matrix`` such that no
+    engine imports.
     """
     with path.open("rb") as file:
         start = file.read(16)
@@ -81,6 +82,9 @@ def inspect(path: Path, model_format: ModelFormat, canceled: Callable[[], bool] 
         time.sleep(0.01)
     if start.startswith(b"bad"):
         raise errors.InvalidModel("not an ONNX model")
+    if start.startswith(b"unknown"):
+        message = "neither ONNX Runtime nor the model defines 'my.domain::Twist' (2×)"
+        raise errors.UnsupportedOperators(message, details={"operators": {"my.domain::Twist": 2}})
     if start.startswith(b"no engine"):
         raise errors.EngineNotInstalled("the onnx engine is not installed")
     if start.startswith(b"crash"):
@@ -95,7 +99,7 @@ def inspect(path: Path, model_format: ModelFormat, canceled: Callable[[], bool] 
         outputs=(TensorSpec(name="y", dtype="float32", shape=(1, 2)),),
         opset=17,
         ir_version=8,
-        operators={"Conv": 2},
+        operators={"Det": 2, "Relu": 1} if start.startswith(b"matrix") else {"Conv": 2},
         parameters=100,
         format=model_format,
     )

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from domain import errors
 from domain.jobs import Budget, Failure, JobRequest, JobState, Stage, Tuner
 from domain.models import Model
 from domain.tokens import LOCAL_OWNER
@@ -35,7 +36,7 @@ _NO_VALID_TRIAL = Failure(
 _UNSUPPORTED = Failure(
     code="unsupported_operators",
     message="no engine imports the model: 2 operators are missing",
-    hint="Replace the operators listed in details.operators, or use another engine.",
+    hint=errors.UnsupportedOperators.default_hint,
     details={"operators": {"GridSample": 2, "<b>Evil</b>": 1}},
 )
 

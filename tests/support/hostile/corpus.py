@@ -119,6 +119,10 @@ def _versions() -> Iterator[Hostile]:
         opset_0=model(relu, opset=0),
         opset_negative=model(relu, opset=-1),
         opset_twice=model(relu, (8, message((2, 11)))),
+        **{
+            f"{domain}_{version}": model(relu, (8, message((1, domain), (2, version))))
+            for domain, version in (("ai.onnx.ml", 999), ("ai.onnx.preview.training", 2), ("com.microsoft", 2))
+        },
     )
     yield from _refused("ir_version", ir_99=model(relu, ir=99), ir_0=model(relu, ir=0), ir_huge=model(relu, ir=2**62))
     yield from _refused("checker", no_opset=message((1, 8), (7, relu)))

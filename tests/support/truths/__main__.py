@@ -22,7 +22,8 @@ import onnxruntime
 
 from tunesmith.runtime import InferenceSession
 
-PICTURES = Path(__file__).parent
+PICTURES, LINE_FILE = Path(__file__).parent, "line.png"
+SINES = (220.0, 440.0, 523.25)
 _RATE, _FRAME, _CONTEXT = 16_000, 512, 64
 """Of the official Silero VAD at 16 kHz: samples a second, new ones a run, and earlier ones before them."""
 
@@ -77,7 +78,7 @@ def text(bundle: str, model: str) -> str:
     """Return what the recognizer reads on the line; ``model`` is its ONNX file, which lists the characters."""
     listed = next(entry.value for entry in onnx.load(model).metadata_props if entry.key == "character")
     characters = ["", *listed.split("\n"), " "]
-    [scores] = _session(bundle).run(None, {"x": line(picture("line.png"))})
+    [scores] = _session(bundle).run(None, {"x": line(picture(LINE_FILE))})
     steps = scores[0].argmax(1)
     return "".join(characters[now] for before, now in zip([0, *steps], steps, strict=False) if now != before)
 
@@ -88,9 +89,42 @@ def direction(bundle: str) -> list[list[float]]:
     return [session.run(None, {"x": line(each)})[0][0].tolist() for each in _directions()[:2]]
 
 
+def kinds(bundle: str, model: str) -> list[str]:
+    """Return what Magika takes a Python file, JSON, a program and a picture for; ``model`` is its ONNX file."""
+    config = json.loads(Path(model).with_name("config.min.json").read_text())
+    text = json.dumps({"name": LINE_FILE, "sizes": [1, 2, 3], "nested": {"a": None, "b": True}}, indent=2)
+    contents = [Path(__file__).read_bytes(), text.encode(), Path(sys.executable).read_bytes()]
+    contents.append((PICTURES / LINE_FILE).read_bytes())
+    session = _session(bundle)
+    scores = [session.run(None, {"bytes": _ends(content, config)})[0] for content in contents]
+    return [config["target_labels_space"][int(each[0].argmax())] for each in scores]
+
+
+def _ends(content: bytes, config: dict[str, Any]) -> Any:
+    """Return the first and the last bytes of a file as Magika takes them: int32 [1, 2048]."""
+    block, padding = config["block_size"], config["padding_token"]
+    start, end = content[:block].lstrip()[: config["beg_size"]], content[-block:].rstrip()[-config["end_size"] :]
+    values = np.full((1, config["beg_size"] + config["end_size"]), padding, np.int32)
+    values[0, : len(start)] = list(start)
+    values[0, values.size - len(end) :] = list(end)
+    return values
+
+
+def pitches(bundle: str) -> list[float]:
+    """Return the pitches that Basic Pitch finds in sines of ``SINES`` Hz, in Hz."""
+    session, seconds = _session(bundle), np.arange(43_844) / 22_050
+    found = []
+    for sine in SINES:
+        sound = 0.5 * np.sin(2 * np.pi * sine * seconds).astype(np.float32)
+        [notes] = session.run(["StatefulPartitionedCall:1"], {"serving_default_input_2:0": sound[None, :, None]})
+        # A column for each key of a piano, from A0 on.
+        found.append(27.5 * 2 ** (int(notes[0].mean(axis=0).argmax()) / 12))
+    return found
+
+
 def _directions() -> list[Any]:
-    pixels = picture("line.png")[:, :192]
-    shifted = picture("line.png")[:, 64:256]
+    pixels = picture(LINE_FILE)[:, :192]
+    shifted = picture(LINE_FILE)[:, 64:256]
     return [pixels, pixels[::-1, ::-1], shifted, shifted[::-1, ::-1]]
 
 
@@ -139,7 +173,7 @@ def _cells(stride: int) -> tuple[Any, Any]:
 
 def page(target: str) -> None:
     """Write the detector's input: the line on an empty page."""
-    pixels, (top, left) = picture("line.png"), _MARGIN
+    pixels, (top, left) = picture(LINE_FILE), _MARGIN
     whole = np.full((1, 3, SIDE, SIDE), _GRAY, np.float32)
     whole[:, :, top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     np.savez(target, images=whole)
@@ -148,7 +182,7 @@ def page(target: str) -> None:
 def boxes(outputs: str) -> dict[str, Any]:
     """Return the number of boxes, the largest overlap of two, and the columns of the letters that lie in none."""
     found = np.load(outputs)["boxes"] - np.array([*_MARGIN[::-1], *_MARGIN[::-1]])
-    ink = np.flatnonzero(np.diff(np.pad((picture("line.png") < 128).any(0).astype(int), 1)))
+    ink = np.flatnonzero(np.diff(np.pad((picture(LINE_FILE) < 128).any(0).astype(int), 1)))
     letters = ink.reshape(-1, 2).mean(1)
     missed = [float(x) for x in letters if not ((found[:, 0] < x) & (x < found[:, 2])).any()]
     pairs = [_overlap(one, other) for place, one in enumerate(found) for other in found[:place]]
@@ -223,6 +257,7 @@ def _resonance(frequency: Any, center: Any, width: float) -> Any:
 
 if __name__ == "__main__":
     questions = {"speech": speech, "text": text, "direction": direction, "difference": difference, "boxes": boxes}
+    questions |= {"kinds": kinds, "pitches": pitches}
     makers = {"quantize": quantize, "detector": detector, "page": page}
     name, *arguments = sys.argv[1:]
     if name in makers:

@@ -79,9 +79,28 @@ def check(model: onnx.ModelProto) -> None:
         raise refuse("not_onnx", "the file contains no graph")
     vetting.check(model)
     try:
-        onnx.checker.check_model(weights.checkable(model))
+        onnx.checker.check_model(_standard(weights.checkable(model)))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise refuse("checker", f"onnx.checker: {str(error).strip()[:1500]}") from error
+
+
+RUNTIMES_OWN = frozenset({"SimplifiedLayerNormalization"})
+"""Operators that ONNX Runtime has in ONNX's domain, and ONNX does not know. Its tools write them."""
+_RUNTIMES_DOMAIN = "com.microsoft"
+
+
+def _standard(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model for ``onnx.checker``, which passes over operators of other domains."""
+    if not any(node.op_type in RUNTIMES_OWN for node in model.graph.node):
+        return model
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    for node in copied.graph.node:
+        if node.op_type in RUNTIMES_OWN and node.domain in STANDARD_DOMAINS:
+            node.domain = _RUNTIMES_DOMAIN
+    if not any(entry.domain == _RUNTIMES_DOMAIN for entry in copied.opset_import):
+        copied.opset_import.append(onnx.helper.make_opsetid(_RUNTIMES_DOMAIN, 1))
+    return copied
 
 
 def fed_inputs(model: onnx.ModelProto) -> list[Any]:

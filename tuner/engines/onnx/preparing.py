@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.inliner
 
 from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
 from tuner.engines.onnx.rewriting import applying, graphs
@@ -20,16 +22,18 @@ from tuner.engines.onnx.rewriting.plain import (
     quantized,
     recurrent,
     reductions,
+    resizing,
     spectra,
 )
+from tuner.engines.protocol import plugins
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import environment, weights
+from tuner.engines.runtime import environment, importing, weights
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
 _REPLACED = frozenset().union(
-    *(each.OPERATORS for each in (attention, fused, loops, patches, quantized, recurrent, spectra)),
+    *(each.OPERATORS for each in (attention, fused, loops, patches, quantized, recurrent, resizing, spectra)),
 )
 
 
@@ -171,9 +175,10 @@ def _simplified(
     static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays, folder: Path
 ) -> tuple[onnx.ModelProto, bool]:
     """Return the model folded and of plain operators, and whether it was folded; files of weights are in ``folder``."""
+    static = _inlined(static)
     if static.functions:
         # Folding would inline functions for which an engine's plugin may have a faster implementation.
-        return static, False
+        return _plain(static) or static, False
     folded = _folded(static, inputs, expected, folder)
     plain = _plain(folded or static)
     if plain:
@@ -181,11 +186,27 @@ def _simplified(
     return folded or plain or static, folded is not None
 
 
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with its functions inlined; if engines have plugins, those that need plain operators alone."""
+    if not model.functions:
+        return model
+    if not os.environ.get(plugins.VARIABLE):
+        return onnx.inliner.inline_local_functions(model)
+    replaced = [
+        (function.domain, function.name)
+        for function in model.functions
+        if any(_has_plain_form(node) for node in importing.every_node(function.node))
+    ]
+    return onnx.inliner.inline_selected_functions(model, replaced) if replaced else model
+
+
+def _has_plain_form(node: onnx.NodeProto) -> bool:
+    return node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node)
+
+
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the model without operators that few compilers support, or None if it has none or proof fails."""
-    if not any(
-        node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node) for node in model.graph.node
-    ):
+    if not any(map(_has_plain_form, model.graph.node)):
         return None
     done = applying.apply(graphs.copy(model), 0, applying.PLAIN)
     for name, reason in done.undone.items():

@@ -79,8 +79,19 @@ def shown(name: str | bytes) -> str:
 
 
 _STANDARD = ("", "ai.onnx")
+_CONTRIB = "com.microsoft"
 _HIGHEST = 1_000
 """Highest version of a custom domain."""
+
+
+@cache
+def _newest(domain: str) -> int:
+    """Return the highest version that onnx and ONNX Runtime know of a domain."""
+    own = [version for name, version in onnx.helper.OP_SET_ID_VERSION_MAP if name == (domain or "ai.onnx")]
+    if not own and domain == _CONTRIB:
+        schemas = onnxruntime_pybind11_state.get_all_operator_schema()
+        own = [schema.since_version for schema in schemas if schema.domain == domain]
+    return max(own, default=_HIGHEST)
 
 
 def check_versions(model: onnx.ModelProto) -> None:
@@ -93,7 +104,7 @@ def check_versions(model: onnx.ModelProto) -> None:
     seen: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain in _STANDARD else entry.domain
-        newest = onnx.defs.onnx_opset_version() if domain == "" else _HIGHEST
+        newest = _newest(domain)
         if not 1 <= entry.version <= newest:
             kind = f"operator set {shown(domain)}" if domain else "operator set"
             raise refuse(

@@ -10,10 +10,23 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
+_own_resize = onnx_frontend.Resize._impl_v18
+
 
 def install() -> None:
     """Replace TVM's converters by those below; idempotent."""
     onnx_frontend.NonMaxSuppression._impl_v10 = staticmethod(non_max_suppression)
+    onnx_frontend.Resize._impl_v18 = staticmethod(resize)
+
+
+def resize(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:
+    """Convert ``Resize``. TVM's own converter refuses sizes beside scales without elements."""
+    filled = [each if _has_elements(each) else None for each in inputs]
+    return _own_resize(builder, [*filled, None, None, None][:4], attributes, parameters)
+
+
+def _has_elements(given: Any) -> bool:
+    return not isinstance(given, tvm.ir.GenericConst) or given.value.numpy().size > 0
 
 
 def non_max_suppression(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any, /) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from domain import cpus
+from domain.models import NOT_IMPORTED
 from domain.targets import machine_of
 from tests.support import models
 from tests.support.tuner.engines import asking
@@ -114,6 +115,20 @@ def test_unsupported_operators_are_named_and_counted(twin: Twin, reference: Engi
     path, _ = asking.prepare(reference, models.unsupported_operators(), tmp_path)
     refused = asking.refusal(twin.session, "check", {"model": str(path)})
     assert (refused.engine_code, refused.details["operators"]) == ("unsupported_operators", {"Det": 2})
+
+
+_KNOWN = {
+    "relay": "from tvm.relay.frontend import onnx as f; known = {*f._get_convert_map(23), *f._identity_list}",
+    "relax": "from tvm.relax.frontend.onnx import onnx_frontend as f; known = {*f._get_convert_map()}",
+    "onnx": "from tuner.engines.onnx import preparing as f; known = {*f._REPLACED}",
+}
+
+
+@pytest.mark.parametrize("name", _KNOWN)
+def test_no_engine_imports_what_uploads_warn_of(name: str) -> None:
+    known = asking.told_inside(name, f"import json; {_KNOWN[name]}; print(json.dumps(sorted(known)))")
+    assert not {each.removeprefix("com.microsoft::") for each in NOT_IMPORTED} & set(known)
+    assert known
 
 
 def test_a_truncated_model_is_refused(twin: Twin, tmp_path: Path) -> None:

@@ -37,6 +37,16 @@ def extended(twin: Twin, engine_logs: Path) -> Iterator[EngineSession]:
         yield session
 
 
+@pytest.fixture(scope="module")
+def extending(engine_logs: Path) -> Iterator[EngineSession]:
+    """ONNX Runtime's engine, where others have a plugin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(plugins.VARIABLE, EXAMPLE)
+        session = start("onnx", engine_logs / "onnx-plugins.log")
+    with session:
+        yield session
+
+
 @pytest.fixture
 def params(twin: Twin, tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "model.onnx").write_bytes(models.plugin_operators())
@@ -78,11 +88,17 @@ def test_without_the_plugin_its_operators_are_named(twin: Twin, params: dict[str
 
 @pytest.mark.parametrize("with_plugin", [True, False])
 def test_a_model_that_defines_its_operators_agrees_with_the_reference(
-    extended: EngineSession, twin: Twin, reference: EngineSession, tmp_path: Path, with_plugin: bool
+    extended: EngineSession,
+    extending: EngineSession,
+    twin: Twin,
+    reference: EngineSession,
+    tmp_path: Path,
+    with_plugin: bool,
 ) -> None:
     """With the plugin its operators are used; without it what the model says they are."""
     engine = extended if with_plugin else twin.session
-    prepared, specs = asking.prepare(reference, models.plugin_operators(functions=True), tmp_path)
+    preparing = extending if with_plugin else reference
+    prepared, specs = asking.prepare(preparing, models.plugin_operators(functions=True), tmp_path)
     known = engine.request("check", {"model": str(prepared)}, timeout=60)["operators"]
     assert (known == OPERATORS) == with_plugin
     build = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "b")}

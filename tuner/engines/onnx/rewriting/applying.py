@@ -22,6 +22,7 @@ from tuner.engines.onnx.rewriting.plain import (
     quantized,
     recurrent,
     reductions,
+    resizing,
     spectra,
     upgrading,
 )
@@ -59,6 +60,7 @@ PLAIN: tuple[Pass, ...] = (
     Pass(name="attention", apply=lambda model, _: attention.apply(model)),
     Pass(name="fused", apply=lambda model, _: fused.apply(model)),
     Pass(name="patches", apply=lambda model, _: patches.apply(model)),
+    Pass(name="resized", apply=lambda model, _: resizing.apply(model)),
     Pass(name="quantized", apply=lambda model, _: quantized.apply(model)),
     Pass(name="reductions", apply=lambda model, _: reductions.apply(model)),
     Pass(name="spectra", apply=lambda model, _: spectra.apply(model)),

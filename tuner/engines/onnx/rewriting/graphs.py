@@ -76,7 +76,7 @@ def _inferred(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     light = _without_weights(model)
     graph = onnx.shape_inference.infer_shapes(light).graph
     found = [*graph.input, *graph.value_info, *graph.output]
-    if any(node.domain not in models.STANDARD_DOMAINS for node in graph.node):
+    if any(node.domain not in models.STANDARD_DOMAINS or node.op_type in models.RUNTIMES_OWN for node in graph.node):
         found += _known_to_runtime(light)
     return found
 

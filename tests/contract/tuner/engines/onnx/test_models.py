@@ -110,6 +110,44 @@ def test_an_operator_that_the_reference_cannot_run_is_named(reference: EngineSes
     assert caught.value.details == {"operators": {"com.microsoft::BiasAdd": 1}}
 
 
+_FUNCTIONS = """
+import os
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx import preparing
+from tuner.engines.protocol import plugins
+
+def weight(*shape):
+    values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return helper.make_node("Constant", [], [f"w{shape[2]}"], value=numpy_helper.from_array(values))
+
+sets = [helper.make_opsetid("", 20), helper.make_opsetid("mine", 1)]
+layer = [weight(1, 16, 3), weight(1, 16, 4), helper.make_node("LSTM", ["x", "w3", "w4"], ["y"], hidden_size=4)]
+curve = [helper.make_node("Gelu", ["x"], ["y"], approximate="tanh")]
+root = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Add", ["t", "x"], ["y"])]
+functions = [helper.make_function("mine", name, ["x"], ["y"], nodes, sets)
+             for name, nodes in (("Layer", layer), ("Curve", curve), ("Root", root))]
+nodes = [helper.make_node(name, [given], [made], domain="mine")
+         for name, given, made in (("Layer", "x", "l"), ("Curve", "l", "c"), ("Root", "c", "y"))]
+graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 1, 3])],
+                          [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 1, 1, 4])])
+onnx.save(helper.make_model(graph, functions=functions, opset_imports=sets, ir_version=9), sys.argv[1])
+told = []
+for names in ("", "a_plugin"):
+    os.environ[plugins.VARIABLE] = names
+    told.append(preparing.prepare(sys.argv[1], {}, sys.argv[1] + ".prepared"))
+"""
+
+
+def test_functions_are_inlined_and_their_operators_made_plain(tmp_path: Path) -> None:
+    alone, beside_a_plugin = inside.run(_FUNCTIONS, tmp_path / "model.onnx")
+    assert alone["folded"]
+    assert not {"LSTM", "Gelu", "mine::Layer", "mine::Curve", "mine::Root"} & set(alone["operators"])
+    # A plugin may have a faster implementation of a function that engines import in any case.
+    assert not {"LSTM", "Gelu", "mine::Layer", "mine::Curve"} & set(beside_a_plugin["operators"])
+    assert beside_a_plugin["operators"]["mine::Root"] == 1
+
+
 _BRANCHES = """
 import numpy as np, onnx
 from pathlib import Path

@@ -13,6 +13,14 @@ from tuner.host import catalogue, environments
 ROOT = Path(__file__).parents[5]
 
 
+def write_operators(folder: Path) -> None:
+    """Write the models of ``operators.py``."""
+    python = environments.interpreter(catalogue.get("onnx"), home())
+    command = [str(python), "-m", "tests.support.tuner.engines.onnx.operators", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def run(program: str, *arguments: Any, seconds: float = 120) -> Any:
     """What the program leaves in ``told``, by way of JSON; ``sys.argv`` has the arguments."""
     python = environments.interpreter(catalogue.get("onnx"), home())

@@ -1,8 +1,8 @@
 """Explicit forms of operators whose attributes or operands leave something to be computed.
 
 Not every engine imports the others: padding by ``auto_pad`` or of some axes, parts of uneven sizes, ``Celu``,
-``EyeLike``, ``OneHot``, ``Dropout`` with a seed, a number of boxes that does not fit into 32 bits, and an attribute of
-casts that changes nothing.
+``EyeLike``, ``OneHot``, ``Dropout`` with a seed, ``LayerNormalization`` that returns its mean, a number of boxes that
+does not fit into 32 bits, and an attribute of casts that changes nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _METHODS = {
     "Celu": "_celu",
     "Dropout": "_pass",
     "EyeLike": "_diagonal",
+    "LayerNormalization": "_layer",
     "NonMaxSuppression": "_boxes",
     "OneHot": "_one_hot",
     "Pad": "_pad",
@@ -41,6 +42,8 @@ def applies(node: onnx.NodeProto) -> bool:
         return graphs.attribute(node, "saturate") is not None and graphs.attribute(node, "to") not in _FLOAT8
     if node.op_type == "Split":
         return graphs.attribute(node, "num_outputs") is not None
+    if node.op_type == "LayerNormalization":
+        return any(list(node.output)[1:])
     return node.op_type in _METHODS
 
 
@@ -71,6 +74,22 @@ class _Forms:
         plain.input.extend([node.input[0], self._e.constant([size[axis] for size in sizes if size], np.int64)])
         plain.attribute.append(onnx.helper.make_attribute("axis", axis))
         self._e.append(plain)
+        return True
+
+    def _layer(self, node: onnx.NodeProto) -> bool:
+        """Emit a normalization, its mean and the inverse of its standard deviation."""
+        given, scale, bias = [*node.input, ""][:3]
+        made, mean, inverse = [*node.output, ""][:3]
+        rank = len(self._e.shapes[given])
+        axes = range(graphs.attribute(node, "axis", -1) % rank, rank)
+        moved = self._e.emit("Sub", [given, self._e.reduced("ReduceMean", given, axes, mean or None)])
+        variance = self._e.reduced("ReduceMean", self._e.emit("Mul", [moved, moved]), axes)
+        epsilon = self._e.constant(graphs.attribute(node, "epsilon", 1e-5))
+        size = self._e.emit("Sqrt", [self._e.emit("Add", [variance, epsilon])])
+        divided = self._e.emit("Mul", [moved, self._e.emit("Reciprocal", [size], inverse or None)])
+        scaled = self._e.emit("Mul", [divided, scale], None if bias else made)
+        if bias:
+            self._e.emit("Add", [scaled, bias], made)
         return True
 
     def _celu(self, node: onnx.NodeProto) -> bool:

@@ -19,8 +19,10 @@ from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, R
 _CONTRIB = "com.microsoft"
 _METHODS = {
     ("", "AffineGrid"): "_grid",
+    ("", "Gelu"): "_approximate_gelu",
     ("", "LpNormalization"): "_normalized",
     ("", "RMSNormalization"): "_by_root_mean_square",
+    ("", "SimplifiedLayerNormalization"): "_by_root_mean_square",
     (_CONTRIB, "BiasGelu"): "_gelu",
     (_CONTRIB, "FastGelu"): "_fast_gelu",
     (_CONTRIB, "FusedConv"): "_convolution",
@@ -118,6 +120,8 @@ class _Splitting:
 
     def _by_root_mean_square(self, node: onnx.NodeProto) -> bool:
         given, scale = node.input
+        if any(list(node.output)[1:]):
+            return False
         rank = len(self._e.shapes[given])
         axes = range(graphs.attribute(node, "axis", -1) % rank, rank)
         self._normalize(given, scale, graphs.attribute(node, "epsilon", 1e-5), node.output[0], axes)
@@ -155,6 +159,10 @@ class _Splitting:
         curve = self._e.emit("Erf", [self._e.emit("Mul", [given, self._e.constant(math.sqrt(0.5))])])
         return self._half(given, curve, node.output[0])
 
+    def _approximate_gelu(self, node: onnx.NodeProto) -> bool:
+        """Emit ONNX's own operator if it is computed by a hyperbolic tangent, which Relay's importer ignores."""
+        return graphs.attribute(node, "approximate", b"none") == b"tanh" and self._fast_gelu(node)
+
     def _fast_gelu(self, node: onnx.NodeProto) -> bool:
         """Emit ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) / 2``."""
         given = self._biased(node)
@@ -174,19 +182,21 @@ class _Splitting:
         return True
 
     def _grid(self, node: onnx.NodeProto) -> bool:
-        """Emit the places of an image's pixels after an affine transformation."""
+        """Emit the places of the pixels of an image or a volume after an affine transformation."""
         size = self._e.value(node.input[1])
-        if size is None or len(size) != len("nchw"):
+        if size is None:
             return False
-        count, _, height, width = (int(each) for each in size)
+        count, _, *sizes = (int(each) for each in size)
         if graphs.attribute(node, "align_corners", 0):
-            places = [np.linspace(-1, 1, each) if each > 1 else np.zeros(1) for each in (height, width)]
+            places = [np.linspace(-1, 1, each) if each > 1 else np.zeros(1) for each in sizes]
         else:
-            places = [(2 * np.arange(each) + 1) / each - 1 for each in (height, width)]
-        y, x = np.meshgrid(*places, indexing="ij")
-        points = self._e.constant(np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3))
+            places = [(2 * np.arange(each) + 1) / each - 1 for each in sizes]
+        # The innermost axis is the first coordinate.
+        axes = np.meshgrid(*places, indexing="ij")[::-1]
+        points = self._e.constant(np.stack([*axes, np.ones(sizes)], axis=-1).reshape(-1, len(sizes) + 1))
         by_column = self._e.emit("Transpose", [node.input[0]], perm=(0, 2, 1))
-        self._e.reshape(self._e.emit("MatMul", [points, by_column]), (count, height, width, 2), node.output[0])
+        made = self._e.emit("MatMul", [points, by_column])
+        self._e.reshape(made, (count, *sizes, len(sizes)), node.output[0])
         return True
 
 

@@ -43,6 +43,8 @@ _METHODS = {
     (CONTRIB, "QLinearGlobalAveragePool"): "_pool",
     (CONTRIB, "QLinearAveragePool"): "_pool",
     (CONTRIB, "MatMulIntegerToFloat"): "_product_to_float",
+    (CONTRIB, "DynamicQuantizeMatMul"): "_dynamic_product",
+    (CONTRIB, "MatMulNBits"): "_blocked_product",
 }
 OPERATORS = frozenset(operator for _, operator in _METHODS)
 
@@ -140,11 +142,45 @@ class Quantized:
         a, b, a_scale, b_scale, *rest = node.input
         a_zero, b_zero, bias = (*rest, "", "", "")[:3]
         total = self._sum_of_products(self._e.emit("MatMul", [self._integers(a, a_zero), self._integers(b, b_zero)]))
-        factor = self._e.emit("Mul", [a_scale, b_scale])
+        self._biased(total, self._e.emit("Mul", [a_scale, b_scale]), bias, node.output[0])
+        return True
+
+    def _dynamic_product(self, node: onnx.NodeProto) -> bool:
+        """Emit the product of a matrix, quantized by its own range, and a constant one."""
+        a, b, b_scale, *rest = node.input
+        b_zero, bias = (*rest, "", "")[:2]
+        integers, a_scale, _ = self.dynamic(a)
+        total = self._sum_of_products(self._e.emit("MatMul", [integers, self._integers(b, b_zero)]))
+        self._biased(total, self._e.emit("Mul", [a_scale, b_scale]), bias, node.output[0])
+        return True
+
+    def _biased(self, total: str, factor: str, bias: str, output: str) -> None:
         if not bias:
-            self._e.emit("Mul", [total, factor], node.output[0])
+            self._e.emit("Mul", [total, factor], output)
         else:
-            self._e.emit("Add", [self._e.emit("Mul", [total, factor]), bias], node.output[0])
+            self._e.emit("Add", [self._e.emit("Mul", [total, factor]), bias], output)
+
+    def _blocked_product(self, node: onnx.NodeProto) -> bool:
+        """Emit the product with a matrix of ``bits`` each, whose rows have a scale for each block, as float32."""
+        a, b, scales, zeros, order, bias = [*node.input, "", "", ""][:6]
+        rows, columns, size, bits = (graphs.attribute(node, name, 4) for name in ("N", "K", "block_size", "bits"))
+        packed, factors = self._e.value(b), self._scale(scales)
+        if packed is None or bits not in (2, 4, 8) or order:
+            return False
+        values = _unpacked(packed.reshape(rows, -1), bits).reshape(rows, -1, size)
+        count = values.shape[1]
+        base: Any = np.float32(2 ** (bits - 1))
+        if zeros:
+            given = self._e.value(zeros)
+            if given is None:
+                return False
+            base = given if given.dtype != np.uint8 else _unpacked(given.reshape(rows, -1), bits)[:, :count]
+            base = base.astype(np.float32).reshape(rows, count, 1)
+        real = (values.astype(np.float32) - base) * factors.reshape(rows, count, 1)
+        weights = self._e.constant(real.reshape(rows, -1)[:, :columns].T)
+        product = self._e.emit("MatMul", [a, weights], None if bias else node.output[0])
+        if bias:
+            self._e.emit("Add", [product, bias], node.output[0])
         return True
 
     def _integer_convolution(self, node: onnx.NodeProto) -> bool:
@@ -284,6 +320,12 @@ class Quantized:
         if block:
             return np.repeat(values, block, axis).take(range(shape[axis]), axis)
         return values.reshape(-1, *[1] * (len(shape) - axis - 1))
+
+
+def _unpacked(values: Any, bits: int) -> Any:
+    """Return the numbers of ``bits`` each that the bytes of each row hold, the lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((values[..., None] >> shifts) & (2**bits - 1)).reshape(len(values), -1)
 
 
 def apply(model: onnx.ModelProto) -> int:

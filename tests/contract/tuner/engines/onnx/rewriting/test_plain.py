@@ -124,6 +124,16 @@ for ends in ([weight(np.float32(0.3)), zero()], []):
     inputs += [weight(rng.integers(-99, 99, 5).astype(np.int32)), *ends]
     add(helper.make_node("QGemm", inputs, ["y"], transB=1, domain="com.microsoft"), [("x", U, [4, 6])],
         [("y", U if ends else F, [4, 5])])
+for columns, ends in ((5, lambda: [bytes_(5), floats(5)]), ((), lambda: [bytes_()]), ((), list)):
+    inputs = ["x", bytes_(6, 5), scale(5) if columns else scale(), *ends()]
+    add(helper.make_node("DynamicQuantizeMatMul", inputs, ["y"], domain="com.microsoft"),
+        [("x", F, [4, 6])], [("y", F, [4, 5])])
+for bits, block, columns, ends in ((4, 16, 40, ()), (4, 16, 40, (3, 2)), (4, 32, 64, (3, 1)), (8, 16, 32, ())):
+    count = -(-columns // block)
+    inputs = ["x", bytes_(3, count, block * bits // 8), scale(3 * count)]
+    inputs += [bytes_(ends[0] * ends[1])] if ends else []
+    add(helper.make_node("MatMulNBits", inputs, ["y"], domain="com.microsoft", N=3, K=columns, bits=bits,
+        block_size=block), [("x", F, [2, 5, columns])], [("y", F, [2, 5, 3])])
 """
 
 _PAIRS = """
@@ -248,6 +258,10 @@ for opset in (17, 22):
 for corners in (0, 1):
     one("AffineGrid", {"x": [2, 2, 3]}, [2, 4, 5, 2], "", 20, weights=[weight(np.array([2, 3, 4, 5]))],
         align_corners=corners)
+    one("AffineGrid", {"x": [2, 3, 4]}, [2, 4, 5, 6, 3], "", 20, weights=[weight(np.array([2, 3, 4, 5, 6]))],
+        align_corners=corners)
+one("SimplifiedLayerNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", weights=[floats(8)], axis=-1, epsilon=1e-3)
+one("Gelu", row, [2, 8], "", 20, approximate="tanh")
 one("RMSNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", 23, weights=[floats(8)], epsilon=1e-3)
 one("RMSNormalization", {"x": [2, 3, 8]}, [2, 3, 8], "", 23, weights=[floats(3, 8)], axis=1)
 """
@@ -278,6 +292,9 @@ one("Celu", image, [1, 3, 9, 8], alpha=0.4)
 node = helper.make_node("Split", ["x"], ["a", "y"], axis=2, num_outputs=2)
 told.append({"operator": "Split", **told_of([node], image, [("a", F, [1, 3, 5, 8]), ("y", F, [1, 3, 4, 8])], 18)})
 one("Dropout", image, [1, 3, 9, 8], seed=3)
+node = helper.make_node("LayerNormalization", ["x", floats(9, 8), floats(9, 8)], ["y", "m", "d"], axis=2, epsilon=1e-3)
+shapes = [("y", F, [1, 3, 9, 8]), ("m", F, [1, 3, 1, 1]), ("d", F, [1, 3, 1, 1])]
+told.append({"operator": "LayerNormalization", **told_of([node], image, shapes)})
 one("EyeLike", [("x", F, [3, 5])], [3, 5], kind=L, k=1, dtype=L)
 rest = [number(2**63 - 1), weight(np.float32(0.3)), weight(np.float32(0.1))]
 one("NonMaxSuppression", [("x", F, [1, 6, 4]), ("z", F, [1, 2, 6])], ["n", 3], kind=L, weights=["z", *rest])
@@ -363,6 +380,52 @@ for attributes, made, more in (({}, (7, 6), 1), ({"pads": [1, 1, 1, 1], "strides
     given += [("m", F, [2, 9 * groups, *made])] if more == 2 else []
     node = helper.make_node("DeformConv", inputs, ["y"], **attributes)
     told.append(told_of([node], given, [("y", F, [2, 8, *made])], 22))
+"""
+
+_RESIZED = """
+def one(scales, sizes, made, shape=(1, 2, 8, 6), opset=18, region=None, **attributes):
+    inputs = ["x", weight(np.array(region, np.float32)) if region else ""]
+    inputs += [weight(np.array(scales, np.float32)) if scales else "", weight(np.array(sizes)) if sizes else ""]
+    node = helper.make_node("Resize", inputs, ["y"], **attributes)
+    told.append({"attributes": repr(attributes), **told_of([node], [("x", F, shape)], [("y", F, made)], opset)})
+
+scaled = (1, 1, 0.45, 1.3)
+for places in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric"):
+    opset = 19 if places == "half_pixel_symmetric" else 13
+    more = {"coordinate_transformation_mode": places, "opset": opset}
+    for rounded in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
+        one(scaled, None, [1, 2, 3, 7], mode="nearest", nearest_mode=rounded, **more)
+    one((1, 1, 0.13, 1.3), None, [1, 2, 1, 7], mode="linear", **more)
+    for outside in (0, 1) if places != "align_corners" else ():
+        one(scaled, None, [1, 2, 3, 7], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=outside, **more)
+for mode in ("linear", "cubic"):
+    for outside in (0, 1):
+        one(scaled, None, [1, 2, 3, 7], mode=mode, antialias=1, exclude_outside=outside)
+    one(None, (1, 2, 3, 9), [1, 2, 3, 9], mode=mode, antialias=1, coordinate_transformation_mode="align_corners")
+for mode in ("nearest", "linear"):
+    for policy in ("not_larger", "not_smaller"):
+        one(None, (4, 7), [1, 2, *((4, 3) if policy == "not_larger" else (9, 7))], mode=mode, axes=[2, 3],
+            keep_aspect_ratio_policy=policy)
+for mode in ("nearest", "linear", "cubic"):
+    more = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.5}
+    one(None, (3, 5), [1, 2, 3, 5], mode=mode, region=[0.2, 0.4, 0.9, 1.3], axes=[2, 3], **more)
+one((2,), None, [1, 2, 8, 12], mode="nearest", axes=[-1], nearest_mode="floor",
+    coordinate_transformation_mode="asymmetric")
+one(None, (4, 6, 10), [1, 2, 4, 6, 10], (1, 2, 3, 4, 5), mode="linear", axes=[2, 3, 4])
+"""
+
+_NATIVE = """
+inputs = ["x", "", weight(np.array([1, 1, 2, 3], np.float32))]
+for more in ({"mode": "linear"}, {"mode": "cubic"}, {"mode": "nearest"}, {"mode": "linear", "antialias": 1},
+             {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}):
+    held = list(weights)
+    node = helper.make_node("Resize", inputs, ["y"], **more)
+    told.append(told_of([node], [("x", F, [1, 2, 4, 5])], [("y", F, [1, 2, 8, 15])], 18))
+    weights.extend(held)
+weights.clear()
+inputs = ["x", weight(np.array([1, 1, 2, 2], np.float32))]
+node = helper.make_node("Upsample", inputs, ["y"], mode="nearest")
+told.append(told_of([node], [("x", F, [1, 2, 4, 5])], [("y", F, [1, 2, 8, 10])], 9))
 """
 
 _REDUCTIONS = """
@@ -486,6 +549,20 @@ def test_operators_on_patches_become_convolutions() -> None:
     for each in _told(_PATCHES):
         assert each["applied"] == {"patches": 1}, each
         assert each["error"] < 1e-4, each
+
+
+def test_images_are_resized_by_matrices_and_indices() -> None:
+    for each in _told(_RESIZED):
+        assert each["applied"] == {"resized": 1}, each
+        assert each["error"] < 1e-4, each
+
+
+def test_sizes_that_every_importer_reads_stay() -> None:
+    *plain, antialiased, asymmetric, old = _told(_NATIVE)
+    assert [each["applied"] for each in plain] == [{}] * 3
+    assert (antialiased["applied"], antialiased["operators"]) == ({"resized": 1}, ["Resize"])
+    assert asymmetric["applied"] == {}
+    assert (old["applied"], old["operators"]) == ({"upgraded": 1}, ["Resize"])
 
 
 def test_reductions_get_axes_and_become_sums() -> None:

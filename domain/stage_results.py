@@ -157,11 +157,18 @@ class BaselineResult(StageResult):
     engines: dict[str, float | None]
     """Engines whose untuned builds are correct, with seconds per run where they were measured."""
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Least and most seconds per run that were measured of each of these."""
+    """Least and most seconds per run that were measured of each engine's faster build."""
+    rewritten: dict[str, float] = field(default_factory=dict)
+    """Seconds per run of builds of the rewritten network without records, by engine; none where one engine is left."""
     verifications: dict[str, Verification] = field(default_factory=dict)
     """Of the untuned builds, by engine."""
     tuner: Tuner
     """The tuner that leads from here on."""
+
+    def start(self, engine: str) -> float | None:
+        """Return the seconds per run from which a search with the engine starts, without records; None if unknown."""
+        known = [self.engines.get(engine), self.rewritten.get(engine)]
+        return min((seconds for seconds in known if seconds is not None), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

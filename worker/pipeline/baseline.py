@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from domain import errors
 from domain.artifacts import Variant, Verification
@@ -17,6 +18,7 @@ from tuner.search import precisions
 from worker import total_limit
 from worker.engines import ONNX
 from worker.pipeline import ahead, builds, emulation, placing, recovery, references, verifying
+from worker.pipeline.builds import REWRITTEN
 from worker.pipeline.context import INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
@@ -33,16 +35,20 @@ def run(context: JobContext) -> BaselineResult:
     untuned = _Builds(context, made)
     with ahead.extracted(context):
         right = untuned.make()
-    samples = _time(context, right, made)
+    rewritten = _Rewritten(context, untuned).make(right)
+    samples = _time(context, right, rewritten.processes, made)
     seconds = {name: min(map(statistics.median, passes)) for name, passes in samples.items()}
-    fastest = _fastest(right, seconds)
+    started = {name: _faster(name, seconds) for name in right if name in seconds}
+    fastest = _fastest(right, {name: seconds[build] for name, build in started.items()})
     for name in right:
         if name != fastest:
             builds.untuned_process(context, name).close()
+    for process in rewritten.processes.values():
+        process.close()
     leading = placing.of_engine(context, fastest)
     variants = {Variant.UNTUNED: fastest, Variant.REFERENCE: str(Variant.REFERENCE)}
     return BaselineResult(
-        files=(*untuned.files, *plain, *made.inputs, *made.expected, *made.perturbed),
+        files=(*untuned.files, *rewritten.files, *plain, *made.inputs, *made.expected, *made.perturbed),
         inputs=tuple(made.inputs),
         expected=tuple(made.expected),
         kinds=made.kinds,
@@ -52,7 +58,8 @@ def run(context: JobContext) -> BaselineResult:
         verify_seconds=untuned.verify_seconds,
         engine=fastest,
         engines={name: seconds.get(name) for name in right},
-        ranges={name: _range(samples[name]) for name in right if name in samples},
+        ranges={name: _range(samples[build]) for name, build in started.items()},
+        rewritten={name: seconds[_of_rewritten(name)] for name in right if _of_rewritten(name) in seconds},
         verifications=untuned.verifications,
         tuner=leading,
         choice=(*untuned.choice, *_compared(right, seconds, fastest)),
@@ -111,7 +118,7 @@ class _Builds:
         """
         right: list[str] = []
         for name in self._engines:
-            if right and not self._has_time():
+            if right and not self.has_time():
                 self.choice.append(f"{name} was not tried: the budget is too small for another engine.")
                 continue
             with self._context.limit.alternative(last=name == self._engines[-1]):
@@ -127,7 +134,7 @@ class _Builds:
             raise precisions.not_met({precision: (wrong, precisions.gate_of(self._context.request, precision))})
         raise benchmark.nothing_right({f"untuned {name}": found for name, found in self.verifications.items()})
 
-    def _has_time(self) -> bool:
+    def has_time(self) -> bool:
         """Whether a build that takes as long as the longest so far ends in time, before the search."""
         longest = self.build_seconds + self.verify_seconds
         return self._context.limit.spent + longest <= total_limit.around_seconds(self._context.request.budget)
@@ -214,6 +221,49 @@ class _Builds:
             self._context.note(f"{reason}; continuing without it")
 
 
+class _Rewritten:
+    """Builds of the rewritten network by each engine, without records: a search starts from these.
+
+    Only where there is a choice between engines, for which untuned builds tell too little.
+    """
+
+    def __init__(self, context: JobContext, untuned: _Builds) -> None:
+        self._context = context
+        self._untuned = untuned
+        self.files: list[str] = []
+        self.processes: dict[str, builds.Process] = {}
+
+    def make(self, right: Sequence[str]) -> _Rewritten:
+        context = self._context
+        if len(right) > 1 and context.rewrites and context.measures:
+            for name in right:
+                if self._untuned.has_time():
+                    self._make(name)
+        return self
+
+    def _make(self, name: str) -> None:
+        context = self._context
+        build = builds.rewritten(context, name, precisions.first(context.request))
+        try:
+            with context.limit.alternative(last=False):
+                compiled = builds.tuned(context, build, [])
+        except errors.TunesmithError as error:
+            recovery.tolerate(context, error, f"the rewritten network was not built with {name}")
+            return
+        self.files += [build.records_file, *compiled.files]
+        self.processes[name] = builds.process(context, build)
+
+
+def _of_rewritten(engine: str) -> str:
+    return f"{REWRITTEN} {engine}"
+
+
+def _faster(engine: str, seconds: dict[str, float]) -> str:
+    """The name of the engine's faster build."""
+    known = [name for name in (engine, _of_rewritten(engine)) if name in seconds]
+    return min(known, key=lambda name: seconds[name])
+
+
 def _cannot_run(context: JobContext, error: errors.EngineCrashed) -> errors.TunesmithError:
     if error.details.get("signal") != "SIGILL":
         return error
@@ -223,23 +273,41 @@ def _cannot_run(context: JobContext, error: errors.EngineCrashed) -> errors.Tune
     )
 
 
-def _time(context: JobContext, names: Sequence[str], made: _ReferenceRun) -> dict[str, list[list[float]]]:
-    """Seconds per run of each engine's untuned build and of the reference, by pass: a rough estimate, not evidence."""
+def _time(
+    context: JobContext, names: Sequence[str], rewritten: Mapping[str, builds.Process], made: _ReferenceRun
+) -> dict[str, list[list[float]]]:
+    """Seconds per run of each engine's builds and of the reference, by pass: a rough estimate, not evidence."""
     if not context.measures:
         return {}
     inputs = context.folder / made.inputs[0]
-    timed: dict[str, Timed[Variant]] = {}
+    timed: dict[str, Timed[Any]] = {}
     if context.reference_shares_device:
         timed[Variant.REFERENCE] = references.timed(context, inputs)
     for name in names:
         timed[name] = builds.untuned_process(context, name).timed(Variant.UNTUNED, inputs)
+    for name, process in rewritten.items():
+        timed[_of_rewritten(name)] = process.timed(_of_rewritten(name), inputs)
+    taken: dict[str, list[list[float]]] = {name: [] for name in timed}
     try:
         with context.exclusive_device():
-            taken = [{name: _samples(context, each) for name, each in timed.items()} for _ in range(_PASSES)]
+            for name, each in [*timed.items()] * _PASSES:
+                if name in taken:
+                    _take(context, taken, name, each)
     except errors.TimeLimit as error:
         recovery.tolerate(context, error, "the untuned builds were not timed")
         return {}
-    return {name: [times[name] for times in taken] for name in timed}
+    return taken
+
+
+def _take(context: JobContext, taken: dict[str, list[list[float]]], name: str, timed: Timed[Any]) -> None:
+    """Time a build once more; one of the rewritten network that fails is left out."""
+    try:
+        taken[name].append(_samples(context, timed))
+    except errors.EngineError as error:
+        if not name.startswith(REWRITTEN):
+            raise
+        recovery.tolerate(context, error, f"the build {name} cannot be timed")
+        del taken[name]
 
 
 def _range(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -253,7 +321,7 @@ def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
     return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * _CLEARLY else preferred
 
 
-def _samples(context: JobContext, timed: Timed[Variant]) -> list[float]:
+def _samples(context: JobContext, timed: Timed[Any]) -> list[float]:
     answer = context.ask(timed.engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
     return [float(sample) for sample in answer["samples"]]
 
@@ -264,11 +332,17 @@ def _compared(right: Sequence[str], seconds: dict[str, float], fastest: str) -> 
         return []
     return [
         f"{name} gives correct results and runs untuned in {seconds[name] * 1e3:.3g} ms"
+        + _rewritten_too(name, seconds)
         + (": it leads." if name == fastest else ".")
         if name in seconds
         else f"{name} built the model; nothing was run."
         for name in right
     ]
+
+
+def _rewritten_too(name: str, seconds: dict[str, float]) -> str:
+    found = seconds.get(_of_rewritten(name))
+    return "" if found is None else f", rewritten in {found * 1e3:.3g} ms"
 
 
 def _worst(found: Verification) -> str:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from domain.artifacts import Variant
-from domain.jobs import Tuner
+from domain.jobs import Precision, Tuner
 from domain.ports import Engine
 from domain.stage_results import Build, Strategy, VerifyResult
 from tuner.host import catalogue
 from tuner.results import bundle, timing
 from tuner.results.timing import Name, Timed
+from tuner.search import precisions
 from worker.engines import replace_folder
 from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, JobContext
 from worker.pipeline.search import strategies
@@ -47,6 +48,15 @@ def params(context: JobContext, build: Build) -> dict[str, Any]:
 def _any_tuner(engine: str) -> Tuner:
     """Any tuner of the engine: engines rewrite only builds that have a tuner."""
     return next(tuner for tuner in Tuner.AUTO.considered if tuner.engine == engine)
+
+
+def rewritten(context: JobContext, engine: str, precision: Precision) -> Build:
+    """The engine's build of the rewritten network without records; of the network as it is, if none is rewritten."""
+    name = f"{REWRITTEN if context.rewrites else UNTUNED} {engine}"
+    usual = precision is precisions.first(context.request)
+    return Build(
+        name=name if usual else f"{name} {precision}", engine=engine, precision=precision, rewritten=context.rewrites
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

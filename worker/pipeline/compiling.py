@@ -14,15 +14,15 @@ from domain.stage_results import Build, CompileResult, SearchedStrategy, Skipped
 from storage import records
 from tuner.search import precisions, racing
 from worker.pipeline import builds, fallback, recovery, reuse
-from worker.pipeline.builds import REWRITTEN
-from worker.pipeline.context import COMPILE_SECONDS, UNTUNED, JobContext
+from worker.pipeline.context import COMPILE_SECONDS, JobContext
 from worker.pipeline.fallback import AnyRecord
 from worker.pipeline.reuse import record_identity
 from worker.pipeline.search import strategies
 
 CANDIDATES = 128
 """Records per tuning task for the engine to choose from: the fastest operator is not always best in its network."""
-_REWRITING_ENGINE = "relay"
+_NARROWING_ENGINE = "relay"
+"""The only engine that builds without records in other precisions than the default one."""
 _NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
 
 
@@ -75,11 +75,11 @@ def _plan(context: JobContext) -> list[Build]:
         if lines:
             # Without convolutions, all layouts give the same build.
             found.setdefault((build.engine, build.precision, *lines), build)
-    builds = [*found.values(), *_without_records(context)]
+    planned = [*found.values(), *_without_records(context)]
     # The most promising build of each precision first: narrow precisions may fail their accuracy gate.
     places: Counter[str] = Counter()
     ranked = []
-    for build in sorted(builds, key=_promise):
+    for build in sorted(planned, key=_promise):
         ranked.append((places[build.precision], build))
         places[build.precision] += 1
     return [build for _, build in sorted(ranked, key=lambda entry: entry[0])]
@@ -108,23 +108,21 @@ def _build_of(context: JobContext, strategy: Strategy, searched: SearchedStrateg
 
 
 def _without_records(context: JobContext) -> list[Build]:
-    """The rewritten network in every precision that the job considers."""
-    if not context.measures or _REWRITING_ENGINE not in context.results.baseline.engines:
+    """The rewritten network, by each engine, and in every other precision that the job considers."""
+    baseline, usual = context.results.baseline, precisions.first(context.request)
+    if not context.measures:
         return []
-    usual = precisions.first(context.request)
-    found = []
-    for precision in strategies.considered(context):
-        name = REWRITTEN if context.rewrites else UNTUNED
-        if precision is not usual or context.rewrites:
-            found.append(
-                Build(
-                    name=name if precision is usual else f"{name} {precision}",
-                    engine=_REWRITING_ENGINE,
-                    precision=precision,
-                    rewritten=context.rewrites,
-                )
-            )
-    return found
+    found = [builds.rewritten(context, engine, usual) for engine in baseline.engines if context.rewrites]
+    if _NARROWING_ENGINE in baseline.engines:
+        narrower = [precision for precision in strategies.considered(context) if precision is not usual]
+        found += [builds.rewritten(context, _NARROWING_ENGINE, precision) for precision in narrower]
+    return [replace(build, estimate=_measured(context, build)) for build in found]
+
+
+def _measured(context: JobContext, build: Build) -> float | None:
+    """Seconds per run of a build without records, where the baseline has it."""
+    usual = build.precision is precisions.first(context.request)
+    return context.results.baseline.rewritten.get(build.engine) if usual else None
 
 
 @dataclass(kw_only=True)
@@ -169,6 +167,8 @@ class _Builder:
         if not self._has_time():
             return False
         context, built = self._context, len(self._made.builds)
+        if build.tuner is None and _measured(context, build) is not None:
+            return True  # The baseline made it.
         if build.precision not in {made.precision for made in self._made.builds}:
             return True
         seconds = context.request.budget.seconds or context.results.tune.seconds

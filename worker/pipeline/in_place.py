@@ -29,8 +29,7 @@ def seconds(context: JobContext, extracted: Sequence[ExtractedTask]) -> dict[str
     Operators that cannot be told apart by their sizes are left out. Empty where that build is not a library that runs
     on this machine, or has another precision. Errors of engines are noted. Raises Canceled and LeaseLost.
     """
-    untuned = context.results.baseline.engines.get(context.engine)
-    process = builds.untuned_process(context, context.engine)
+    process, untuned = _start(context)
     same = precisions.first(context.request) is context.results.imported.precisions[0]
     if not (untuned and same and context.reference_shares_device and process.is_library):
         return {}
@@ -48,6 +47,15 @@ def seconds(context: JobContext, extracted: Sequence[ExtractedTask]) -> dict[str
     places = in_network.places(layers, {group: tasks[0].description for group, tasks in groups.items()})
     times = in_network.times([layers], places)
     return {task.workload_key: times[group] / len(places[group]) for group in places for task in groups[group]}
+
+
+def _start(context: JobContext) -> tuple[builds.Process, float | None]:
+    """Return the build without records whose network is searched, and its seconds per run."""
+    baseline, engine = context.results.baseline, context.engine
+    if engine in baseline.rewritten:
+        made = builds.rewritten(context, engine, precisions.first(context.request))
+        return builds.process(context, made), baseline.rewritten[engine]
+    return builds.untuned_process(context, engine), baseline.engines.get(engine)
 
 
 def _layers(context: JobContext, process: builds.Process, untuned: float) -> list[dict[str, Any]]:

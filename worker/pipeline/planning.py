@@ -204,7 +204,7 @@ def _level(context: JobContext, known: Sequence[Strategy]) -> list[Strategy]:
 
 def _is_near(baseline: BaselineResult, engine: str, leader: str) -> bool:
     """Whether noise could have reversed the times, of which one outlier makes ranges overlap."""
-    seconds, least = baseline.engines[engine], baseline.engines[leader]
+    seconds, least = baseline.start(engine), baseline.start(leader)
     return seconds is not None and least is not None and seconds < least * _MOST_NOISE
 
 

@@ -185,7 +185,7 @@ class _TunerSelection:
         return bool(spaces)
 
     def _begin(self, candidate: _Candidate) -> None:
-        untuned = self._context.results.baseline.engines.get(candidate.context.engine)
+        untuned = self._context.results.baseline.start(candidate.context.engine)
         self._race.begin(candidate.strategy.name, untuned if untuned is not None else math.inf)
 
     def _search(self, candidate: _Candidate, chosen: Slice) -> str:

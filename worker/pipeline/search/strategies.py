@@ -93,7 +93,7 @@ def estimate(context: JobContext, extracted: Sequence[ExtractedTask], defaults: 
 
     ``defaults``: seconds of default schedules, by workload, where they were measured. None without records.
     """
-    untuned = context.results.baseline.engines.get(context.engine)
+    untuned = context.results.baseline.start(context.engine)
     if untuned is None:
         return None
     if precisions.first(context.request) is not context.results.imported.precisions[0]:

@@ -35,6 +35,7 @@ ADDED = {
     "wheel": (),
     "onnx": ("model.onnx", "libtunesmith_ort.so"),
     "static": ("libmodel.a", "libmodel.h"),
+    "tvm": (),
     "object": (OBJECTS,),
     "system-lib": (ARCHIVE,),
 }
@@ -76,7 +77,7 @@ def needed(manifest: Manifest) -> frozenset[str]:
         raise errors.InvalidBundle(f"unsupported bundle: the file of its runtime is {manifest.runtime.model[:80]!r}")
     model = {manifest.runtime.model} if manifest.runtime else ()
     files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format], model)
-    return files if manifest.format == "shared" else files - {LIBRARY}
+    return files if manifest.format in ("shared", "tvm") else files - {LIBRARY}
 
 
 def write(

@@ -355,7 +355,9 @@ def readme_of(folder: Path) -> str:
 
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize("executor", ["graph", "vm"])
-@pytest.mark.parametrize(("form", "added"), [("shared", None), ("object", "mod.tar"), ("system-lib", "mod.a")])
+@pytest.mark.parametrize(
+    ("form", "added"), [("shared", None), ("tvm", None), ("object", "mod.tar"), ("system-lib", "mod.a")]
+)
 def test_a_bundle_holds_what_its_executor_and_format_need(
     compiled: Path, tmp_path: Path, executor: str, form: str, added: str | None, linked: bool
 ) -> None:
@@ -364,7 +366,7 @@ def test_a_bundle_holds_what_its_executor_and_format_need(
     if not linked:
         (compiled / "mod.so").unlink()
     facts = dataclasses.replace(MANIFEST, executor=executor, format=form)
-    if form == "shared" and not linked:
+    if form in ("shared", "tvm") and not linked:
         with pytest.raises(FileNotFoundError):
             bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
         return

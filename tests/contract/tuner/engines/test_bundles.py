@@ -18,7 +18,7 @@ from tuner.results import bundle, manifest
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize(("form", "left_out"), [("shared", None), ("object", None), ("object", "mod.so")])
+@pytest.mark.parametrize(("form", "left_out"), [("tvm", None), ("object", None), ("object", "mod.so")])
 def test_the_example_of_a_bundle_agrees_with_the_reference(
     twin: Twin,
     reference: EngineSession,

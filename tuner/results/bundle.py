@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter
 
 from domain import errors
-from domain.artifacts import Report, Variant
+from domain.artifacts import Report, Variant, Verification
 from domain.profiles import Profile
 from tuner.results import bundle_texts, wheels
 from tuner.results.manifest import FORMAT_VERSION, Manifest
@@ -178,8 +178,7 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "runtime_speedup_over_untuned": report.runtime_speedup_over_untuned,
         "benchmark": {str(variant): dataclasses.asdict(timing) for variant, timing in report.timings.items()},
         "verification": {
-            str(variant): {**dataclasses.asdict(verification), "variant": str(variant), "passed": verification.passed}
-            for variant, verification in report.verifications.items()
+            str(variant): _verification(verification) for variant, verification in report.verifications.items()
         },
         "reference": str(Variant.REFERENCE),
         "compared_with": report.compared_with,
@@ -189,9 +188,22 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "portfolio": [dataclasses.asdict(contender) for contender in report.portfolio],
         "conditions": dataclasses.asdict(report.conditions) if report.conditions else None,
         "emulator": report.emulator,
+        "format_verification": _format_verification(report),
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
         "profile": dataclasses.asdict(profile) if profile else None,
     }
+
+
+def _format_verification(report: Report) -> dict[str, Any] | None:
+    found = report.format_verification
+    if found is None:
+        return None
+    checked = found.verification and _verification(found.verification)
+    return {"file": found.file, "verification": checked, "not_run": found.not_run}
+
+
+def _verification(found: Verification) -> dict[str, Any]:
+    return {**dataclasses.asdict(found), "variant": str(found.variant), "passed": found.passed}
 
 
 def _unpack(file: BinaryIO, into: Path) -> set[str]:

@@ -304,7 +304,8 @@ In ONNX Runtime, in any of its languages:
 
 def _measured(report: Report) -> str:
     if not report.timings and not report.verifications:
-        return "Nothing: it was built but not run, so neither its results nor its speed are verified."
+        unproven = "Nothing: it was built but not run, so neither its results nor its speed are verified."
+        return unproven + _for_tvm(report)
     return f"""\
 {_times(report)}
 
@@ -312,7 +313,7 @@ Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{
 
 | variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
 |---|---|---|---|---|---|---|---|
-{_errors(report)}{_raced(report)}"""
+{_errors(report)}{_for_tvm(report)}{_raced(report)}"""
 
 
 def _times(report: Report) -> str:
@@ -344,6 +345,11 @@ def _conditions(report: Report) -> str:
         f" The machine was busy ({'; '.join(found.reasons)}): times and ratios are approximate." if found.noisy else ""
     )
     return f"\n{', '.join(parts)}.{noise}"
+
+
+def _for_tvm(report: Report) -> str:
+    found = report.format_verification
+    return f"\n\n{found.outcome}" if found else ""
 
 
 def _raced(report: Report) -> str:

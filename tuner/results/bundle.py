@@ -28,8 +28,9 @@ from tunesmith import archives
 __all__ = ["FILES", "Manifest", "evidence", "file_digest", "needed", "open_bundle", "read_manifest", "write"]
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
-COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
-"""Files that each executor loads."""
+DESCRIPTION = "mod.json"
+COMPILED = {"graph": (LIBRARY, DESCRIPTION, "mod.params"), "vm": (LIBRARY, DESCRIPTION)}
+"""Files that each executor of TVM loads."""
 ADDED = {
     "shared": (),
     "wheel": (),
@@ -39,7 +40,9 @@ ADDED = {
     "object": (OBJECTS,),
     "system-lib": (ARCHIVE,),
 }
-"""Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
+"""Additional files of each format."""
+FOR_TVM = ("tvm", "object", "system-lib")
+"""Formats whose bundles have the files of TVM's executor beside a library, too."""
 MODEL = "libmodel.so"
 STANDALONE = (MODEL, "tunesmith.h")
 """The model as a library that needs no TVM, and its interface; only of builds that can do without."""
@@ -70,13 +73,24 @@ _MANIFESTS = TypeAdapter(Manifest)
 
 
 def needed(manifest: Manifest) -> frozenset[str]:
-    """Return the required files of a bundle of this executor and format. Raises InvalidBundle for unknown ones."""
+    """Return the required files of a bundle of this executor and format. Raises InvalidBundle for unknown ones.
+
+    Beside a library of the model, a bundle needs what TVM loads only in formats for TVM. ``mod.so`` may be missing in
+    some formats if nothing was linked for the target.
+    """
+    return _needed(manifest, has_library=MODEL in manifest.files)
+
+
+def _needed(manifest: Manifest, *, has_library: bool) -> frozenset[str]:
     if manifest.executor not in COMPILED or manifest.format not in ADDED:
         raise errors.InvalidBundle(f"unsupported bundle: executor {manifest.executor!r}, format {manifest.format!r}")
     if manifest.runtime is not None and manifest.runtime.model not in MODELS:
         raise errors.InvalidBundle(f"unsupported bundle: the file of its runtime is {manifest.runtime.model[:80]!r}")
     model = {manifest.runtime.model} if manifest.runtime else ()
-    files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format], model)
+    files = TEXTS.union(ADDED[manifest.format], model)
+    if has_library and manifest.format not in FOR_TVM:
+        return files.union(STANDALONE)
+    files = files.union(COMPILED[manifest.executor])
     return files if manifest.format in ("shared", "tvm") else files - {LIBRARY}
 
 
@@ -89,15 +103,20 @@ def write(
     profile: Profile | None = None,
     records: Sequence[str] = (),
     model: Path | None = None,
+    ran_with_tvm: bool = False,
 ) -> Manifest:
     """Write the tar of a bundle, and return its manifest with the digests of the files and ``needs_tvm``.
 
     ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
-    empty for an untuned variant. ``model`` is that of ``manifest.runtime``, if that is set. Raises
-    FileNotFoundError for a missing file.
+    empty for an untuned variant. ``model`` is that of ``manifest.runtime``, if that is set. ``ran_with_tvm``: whether
+    TVM ran the build where it was measured, so that its files stay beside the library. Raises FileNotFoundError for a
+    missing file.
     """
-    binaries = needed(manifest) - TEXTS
-    binaries |= {name for name in (LIBRARY, *STANDALONE, WEIGHTS) if (compiled / name).exists()}
+    binaries = _needed(manifest, has_library=(compiled / MODEL).exists()) - TEXTS
+    if ran_with_tvm:
+        binaries |= set(COMPILED[manifest.executor]) - {LIBRARY}
+    optional = (*STANDALONE, WEIGHTS, LIBRARY) if DESCRIPTION in binaries else (*STANDALONE, WEIGHTS)
+    binaries |= {name for name in optional if (compiled / name).exists()}
     if manifest.format == "wheel":
         binaries |= {wheels.write(compiled, manifest)}
     if (compiled / NEEDS_TVM).exists():
@@ -111,7 +130,7 @@ def write(
         EVIDENCE: _json(evidence(report, profile)),
         RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),
         README: bundle_texts.readme(manifest, report, binaries.union(built_with)).encode(),
-        EXAMPLE: bundle_texts.example(manifest).encode(),
+        EXAMPLE: bundle_texts.example(manifest, binaries).encode(),
     }
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     digests |= {name: file_digest(source) for name, source in sources.items()}

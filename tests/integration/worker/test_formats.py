@@ -66,7 +66,13 @@ def test_other_formats_have_nothing_for_tvm_to_load(bench: Bench, form: BundleFo
     found = bench.artifact(run(bench, form))
     assert found.report.format_verification is None
     assert run_by_tvm(bench) == []
-    assert opened(bench, found)["format_verification"] is None
+    evidence = opened(bench, found)
+    assert evidence["format_verification"] is None
+    assert "libmodel.so" in evidence["names"]
+    assert not any(name.startswith("mod.") for name in evidence["names"])
+    bench.script.standalone = False
+    if form is BundleFormat.SHARED:
+        assert opened(bench, bench.artifact(run(bench, form)))["names"] >= {"mod.so", "mod.json", "mod.params"}
 
 
 @pytest.mark.parametrize("form", list(FILES))
@@ -121,6 +127,8 @@ def test_what_was_not_run_says_why(bench: Bench) -> None:
     checked = bench.report(run(bench, BundleFormat.TVM, **board)).format_verification
     assert checked is not None
     assert (checked.verification is not None, checked.not_run) == (True, "")
+    measured = bench.artifact(run(bench, BundleFormat.SHARED, **board))
+    assert opened(bench, measured)["names"] >= {"libmodel.so", "mod.so", "mod.json", "mod.params"}
     checked = bench.report(run(bench, BundleFormat.OBJECT, **board)).format_verification
     assert checked is not None
     told = "the device ran mod.so, which is made of the same object files"

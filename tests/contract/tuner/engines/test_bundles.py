@@ -15,6 +15,7 @@ from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
 from tuner.host import catalogue, environments
 from tuner.host.session import EngineSession
 from tuner.results import bundle, manifest
+from tunesmith import verifying
 
 pytestmark = pytest.mark.engine
 
@@ -55,6 +56,8 @@ def test_the_example_of_a_bundle_agrees_with_the_reference(
     left_out: str | None,
 ) -> None:
     opened = bundled(twin, form, tmp_path, left_out)
+    libraries = {path.name for path in opened.glob("*.so")}
+    assert verifying.check(tmp_path / "b.tar").libraries.keys() == libraries == {"libmodel.so", "mod.so"} - {left_out}
     python = environments.interpreter(catalogue.get(twin.name), home())
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     run_example([python, opened / "example.py", inputs[0], tmp_path / "actual.npz"], clean, tmp_path)

@@ -40,9 +40,7 @@ def main(arguments: Sequence[str], *, as_json: bool = True) -> int:
             status = subprocess.run([*_CLI, "run", bundle, "--print-time", "--repeat", "50"], check=False).returncode
         if status == 0:
             _say(f"\nbundle   {bundle}")
-            _say(
-                "again    ./run cli run " + f"{bundle} --print-time   # or unpack it and run example.py with plain TVM"
-            )
+            _say("again    ./run cli run " + f"{bundle} --print-time   # or unpack it and run example.py")
     return status
 
 

@@ -157,6 +157,25 @@ class Verification:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FormatVerification:
+    """Verification of the file of the bundle's format that TVM loads, apart from that of the library."""
+
+    file: str
+    """``mod.so``, ``mod.tar`` or ``mod.a``."""
+    verification: Verification | None = None
+    """Of the published build, as TVM runs it from that file; None if it was not run."""
+    not_run: str = ""
+    """Why it was not run; empty if it was."""
+
+    @property
+    def outcome(self) -> str:
+        """Describe the outcome in a sentence."""
+        if self.verification is None:
+            return f"{self.file} was not run: {self.not_run}."
+        return f"{self.file}, run by TVM, {'is verified' if self.verification.passed else 'gives wrong results'}."
+
+
+@dataclass(frozen=True, kw_only=True)
 class FailedTask:
     """A tuning task without a valid trial."""
 
@@ -247,6 +266,8 @@ class Report:
     conditions: Conditions | None = None
     emulator: str = ""
     """What ran the builds for the verification, such as ``qemu-aarch64``; empty if their target did, or nothing."""
+    format_verification: FormatVerification | None = None
+    """None if the bundle's format has no file for TVM."""
 
     @property
     def is_verified(self) -> bool:

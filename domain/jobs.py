@@ -91,12 +91,13 @@ suitable."""
 
 
 class BundleFormat(StrEnum):
-    """What a bundle contains in addition to, or instead of, a shared library."""
+    """What a bundle contains in addition to the model's library."""
 
-    SHARED = "shared"  # mod.so
+    SHARED = "shared"  # nothing
     WHEEL = "wheel"  # a Python package
     ONNX = "onnx"  # an operator of ONNX Runtime and a model of one node
     STATIC = "static"  # a static library of which a program may link several
+    TVM = "tvm"  # mod.so: a shared library for TVM
     OBJECT = "object"  # mod.tar: object files for linking
     SYSTEM_LIB = "system-lib"  # a static library with self-registering functions, for systems without dlopen
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args, get_type_hints
 TUNERS = ("auto", "autotvm", "ansor", "metaschedule")
 RUNNERS = ("local", "rpc", "none")
 PRECISIONS = ("f32", "bf16", "fp16", "int8", "auto")
-BUNDLE_FORMATS = ("shared", "wheel", "onnx", "static", "object", "system-lib")
+BUNDLE_FORMATS = ("shared", "wheel", "onnx", "static", "tvm", "object", "system-lib")
 SEARCHES = ("xgb", "ga", "random", "gridsearch")
 LOSSES = ("rank-binary", "rank", "reg")
 FEATURES = ("knob", "itervar", "curve")
@@ -408,9 +408,12 @@ class JobDraft:
         "shared",
         max_length=100,
         choices=BUNDLE_FORMATS,
-        description="What the bundle contains besides the libraries: a Python wheel, an operator of ONNX Runtime, "
-        "a static library, object files, or TVM's static library for systems without dlopen.",
-        cli=Cli(BUILD, "Contents of the bundle: shared, wheel, onnx, static, object or system-lib.  [default: shared]"),
+        description="What the bundle contains besides the library: a Python wheel, an operator of ONNX Runtime, "
+        "a static library, or what TVM loads: a shared library, object files, or a static library for systems without "
+        "dlopen.",
+        cli=Cli(
+            BUILD, "Contents of the bundle: shared, wheel, onnx, static, tvm, object or system-lib.  [default: shared]"
+        ),
         form=Form(
             BOOKKEEPING,
             "Bundle",
@@ -419,6 +422,7 @@ class JobDraft:
                 "Python wheel",
                 "ONNX Runtime operator",
                 "static library",
+                "files for TVM",
                 "object files",
                 "static system library",
             ),

@@ -289,6 +289,14 @@ class Verification(BaseModel):
     outputs: list[OutputError]
 
 
+class FormatVerification(BaseModel):
+    """Verification of the published build as TVM loads it, apart from that of the library."""
+
+    file: str = Field(description="The bundle's file that TVM loads: mod.so, mod.tar or mod.a.")
+    verification: Verification | None = Field(description="Null if it was not run.")
+    not_run: str = Field(description="Why it was not run; empty if it was.")
+
+
 class FailedTask(BaseModel):
     """A tuning task without a valid trial."""
 
@@ -361,6 +369,9 @@ class Report(BaseModel):
     emulator: str = Field(
         description="What ran the builds for the verification, such as qemu-aarch64; empty if their target did, or "
         "nothing."
+    )
+    format_verification: FormatVerification | None = Field(
+        description="Null if the bundle's format has no file for TVM, as shared."
     )
 
 

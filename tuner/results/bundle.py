@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from pydantic import TypeAdapter
 
 from domain import errors
-from domain.artifacts import Report, Variant
+from domain.artifacts import Report, Variant, Verification
 from domain.profiles import Profile
 from tuner.results import bundle_texts, wheels
 from tuner.results.manifest import FORMAT_VERSION, Manifest
@@ -28,17 +28,21 @@ from tunesmith import archives
 __all__ = ["FILES", "Manifest", "evidence", "file_digest", "needed", "open_bundle", "read_manifest", "write"]
 
 LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
-COMPILED = {"graph": (LIBRARY, "mod.json", "mod.params"), "vm": (LIBRARY, "mod.json")}
-"""Files that each executor loads."""
+DESCRIPTION = "mod.json"
+COMPILED = {"graph": (LIBRARY, DESCRIPTION, "mod.params"), "vm": (LIBRARY, DESCRIPTION)}
+"""Files that each executor of TVM loads."""
 ADDED = {
     "shared": (),
     "wheel": (),
     "onnx": ("model.onnx", "libtunesmith_ort.so"),
     "static": ("libmodel.a", "libmodel.h"),
+    "tvm": (),
     "object": (OBJECTS,),
     "system-lib": (ARCHIVE,),
 }
-"""Additional files of each format, for linkers; ``mod.so`` may be missing if nothing was linked for the target."""
+"""Additional files of each format."""
+FOR_TVM = ("tvm", "object", "system-lib")
+"""Formats whose bundles have the files of TVM's executor beside a library, too."""
 MODEL = "libmodel.so"
 STANDALONE = (MODEL, "tunesmith.h")
 """The model as a library that needs no TVM, and its interface; only of builds that can do without."""
@@ -69,14 +73,25 @@ _MANIFESTS = TypeAdapter(Manifest)
 
 
 def needed(manifest: Manifest) -> frozenset[str]:
-    """Return the required files of a bundle of this executor and format. Raises InvalidBundle for unknown ones."""
+    """Return the required files of a bundle of this executor and format. Raises InvalidBundle for unknown ones.
+
+    Beside a library of the model, a bundle needs what TVM loads only in formats for TVM. ``mod.so`` may be missing in
+    some formats if nothing was linked for the target.
+    """
+    return _needed(manifest, has_library=MODEL in manifest.files)
+
+
+def _needed(manifest: Manifest, *, has_library: bool) -> frozenset[str]:
     if manifest.executor not in COMPILED or manifest.format not in ADDED:
         raise errors.InvalidBundle(f"unsupported bundle: executor {manifest.executor!r}, format {manifest.format!r}")
     if manifest.runtime is not None and manifest.runtime.model not in MODELS:
         raise errors.InvalidBundle(f"unsupported bundle: the file of its runtime is {manifest.runtime.model[:80]!r}")
     model = {manifest.runtime.model} if manifest.runtime else ()
-    files = TEXTS.union(COMPILED[manifest.executor], ADDED[manifest.format], model)
-    return files if manifest.format == "shared" else files - {LIBRARY}
+    files = TEXTS.union(ADDED[manifest.format], model)
+    if has_library and manifest.format not in FOR_TVM:
+        return files.union(STANDALONE)
+    files = files.union(COMPILED[manifest.executor])
+    return files if manifest.format in ("shared", "tvm") else files - {LIBRARY}
 
 
 def write(
@@ -88,15 +103,20 @@ def write(
     profile: Profile | None = None,
     records: Sequence[str] = (),
     model: Path | None = None,
+    ran_with_tvm: bool = False,
 ) -> Manifest:
     """Write the tar of a bundle, and return its manifest with the digests of the files and ``needs_tvm``.
 
     ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
-    empty for an untuned variant. ``model`` is that of ``manifest.runtime``, if that is set. Raises
-    FileNotFoundError for a missing file.
+    empty for an untuned variant. ``model`` is that of ``manifest.runtime``, if that is set. ``ran_with_tvm``: whether
+    TVM ran the build where it was measured, so that its files stay beside the library. Raises FileNotFoundError for a
+    missing file.
     """
-    binaries = needed(manifest) - TEXTS
-    binaries |= {name for name in (LIBRARY, *STANDALONE, WEIGHTS) if (compiled / name).exists()}
+    binaries = _needed(manifest, has_library=(compiled / MODEL).exists()) - TEXTS
+    if ran_with_tvm:
+        binaries |= set(COMPILED[manifest.executor]) - {LIBRARY}
+    optional = (*STANDALONE, WEIGHTS, LIBRARY) if DESCRIPTION in binaries else (*STANDALONE, WEIGHTS)
+    binaries |= {name for name in optional if (compiled / name).exists()}
     if manifest.format == "wheel":
         binaries |= {wheels.write(compiled, manifest)}
     if (compiled / NEEDS_TVM).exists():
@@ -110,7 +130,7 @@ def write(
         EVIDENCE: _json(evidence(report, profile)),
         RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),
         README: bundle_texts.readme(manifest, report, binaries.union(built_with)).encode(),
-        EXAMPLE: bundle_texts.example(manifest).encode(),
+        EXAMPLE: bundle_texts.example(manifest, binaries).encode(),
     }
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     digests |= {name: file_digest(source) for name, source in sources.items()}
@@ -177,8 +197,7 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "runtime_speedup_over_untuned": report.runtime_speedup_over_untuned,
         "benchmark": {str(variant): dataclasses.asdict(timing) for variant, timing in report.timings.items()},
         "verification": {
-            str(variant): {**dataclasses.asdict(verification), "variant": str(variant), "passed": verification.passed}
-            for variant, verification in report.verifications.items()
+            str(variant): _verification(verification) for variant, verification in report.verifications.items()
         },
         "reference": str(Variant.REFERENCE),
         "compared_with": report.compared_with,
@@ -188,9 +207,22 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "portfolio": [dataclasses.asdict(contender) for contender in report.portfolio],
         "conditions": dataclasses.asdict(report.conditions) if report.conditions else None,
         "emulator": report.emulator,
+        "format_verification": _format_verification(report),
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
         "profile": dataclasses.asdict(profile) if profile else None,
     }
+
+
+def _format_verification(report: Report) -> dict[str, Any] | None:
+    found = report.format_verification
+    if found is None:
+        return None
+    checked = found.verification and _verification(found.verification)
+    return {"file": found.file, "verification": checked, "not_run": found.not_run}
+
+
+def _verification(found: Verification) -> dict[str, Any]:
+    return {**dataclasses.asdict(found), "variant": str(found.variant), "passed": found.passed}
 
 
 def _unpack(file: BinaryIO, into: Path) -> set[str]:

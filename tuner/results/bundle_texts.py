@@ -2,11 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from domain.artifacts import LARGEST_ERROR, OutputError, Report, Timing
 from domain.models import TensorSpec
 from tuner.results.manifest import Manifest
+
+_SESSION = '''\
+"""Run the network in this folder with tunesmith.runtime and numpy, nothing else.
+
+python example.py                        random inputs, prints shapes and the time of a run
+python example.py inputs.npz out.npz     your inputs, one array per name; writes the outputs
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = json.loads((HERE / "manifest.json").read_text())
+
+try:
+    import numpy as np
+    from tunesmith.runtime import InferenceSession
+except ImportError as error:
+    sys.exit(
+        f"{error}: this program needs "
+        "numpy and tunesmith.runtime, for example: pip install 'tunesmith[run]'"
+    )
+
+
+def load():
+    return InferenceSession(HERE, threads=MANIFEST["threads"])
+
+
+def run(session, inputs):
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, inputs)))
+
+
+def time(session, inputs):
+    # Each sample lasts 20 ms; the first ones find caches empty and threads on one core.
+    number = max(1, round(0.02 / session.time(inputs)[0]))
+    return session.time(inputs, number=number, repeat=20)[10:]
+'''
 
 _HEAD = '''\
 """Run the network in this folder with plain TVM {tvm} and numpy, nothing else.
@@ -136,8 +175,16 @@ if __name__ == "__main__":
 """
 
 
-def example(manifest: Manifest) -> str:
-    """Return an example program for the bundle's TVM version."""
+def _has_tvm(binaries: Iterable[str]) -> bool:
+    """Whether TVM loads the bundle; otherwise it has the model's library alone."""
+    names = set(binaries)
+    return "libmodel.so" not in names or "mod.json" in names
+
+
+def example(manifest: Manifest, binaries: Iterable[str]) -> str:
+    """Return an example program, for the bundle's TVM version if TVM loads it; ``binaries`` as in ``readme``."""
+    if not _has_tvm(binaries):
+        return _SESSION + _TAIL
     # Older releases have Relax, but not this way of creating tensors.
     machine = ["from tvm import relax", "from tvm.runtime import tensor"], _MACHINE
     imports, loader = machine if manifest.executor == "vm" else (["from tvm.contrib import graph_executor"], _GRAPH)
@@ -183,7 +230,7 @@ _FILES = {
 }
 
 
-def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
+def readme(manifest: Manifest, report: Report, binaries: Collection[str]) -> str:
     """Return the README; ``binaries`` are the names of the bundle's compiled files."""
     toolchain = ", ".join(f"{name} {value}" for name, value in sorted(manifest.toolchain.items()))
     return f"""\
@@ -202,14 +249,7 @@ def readme(manifest: Manifest, report: Report, binaries: Iterable[str]) -> str:
 | inputs | {_signature(manifest.inputs)} |
 | outputs | {_signature(manifest.outputs)} |
 
-{_without_tvm(manifest, binaries)}## Run it with TVM
-
-{_installed(manifest)}    python example.py
-
-It needs numpy and TVM {_plain(manifest)}. The compiled files hold code for the target above. On a CPU
-that lacks its instructions, {_failure(binaries)}:
-
-{_listed(manifest, binaries)}
+{_without_tvm(manifest, binaries)}{_with_tvm(manifest, binaries)}{_listed(manifest, binaries)}
 
 ## What was measured
 
@@ -250,6 +290,26 @@ C programs include `tunesmith.h`. The library is native code: `tunesmith verify`
 trust whoever made it.
 
 {_as_package(binaries)}{_in_onnx_runtime(binaries)}"""
+
+
+def _with_tvm(manifest: Manifest, binaries: Iterable[str]) -> str:
+    if not _has_tvm(binaries):
+        return """\
+## Files
+
+The compiled files hold code for the target above. On a CPU that lacks its instructions, the library returns an error
+that names them. `python example.py` runs the model and times it. For TVM itself, tune with the bundle format `tvm`.
+
+"""
+    return f"""\
+## Run it with TVM
+
+{_installed(manifest)}    python example.py
+
+It needs numpy and TVM {_plain(manifest)}. The compiled files hold code for the target above. On a CPU
+that lacks its instructions, {_failure(binaries)}:
+
+"""
 
 
 def _runtime(manifest: Manifest) -> str:
@@ -310,7 +370,8 @@ In ONNX Runtime, in any of its languages:
 
 def _measured(report: Report) -> str:
     if not report.timings and not report.verifications:
-        return "Nothing: it was built but not run, so neither its results nor its speed are verified."
+        unproven = "Nothing: it was built but not run, so neither its results nor its speed are verified."
+        return unproven + _for_tvm(report)
     return f"""\
 {_times(report)}
 
@@ -318,7 +379,7 @@ Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{
 
 | variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
 |---|---|---|---|---|---|---|---|
-{_errors(report)}{_raced(report)}"""
+{_errors(report)}{_for_tvm(report)}{_raced(report)}"""
 
 
 def _times(report: Report) -> str:
@@ -350,6 +411,11 @@ def _conditions(report: Report) -> str:
         f" The machine was busy ({'; '.join(found.reasons)}): times and ratios are approximate." if found.noisy else ""
     )
     return f"\n{', '.join(parts)}.{noise}"
+
+
+def _for_tvm(report: Report) -> str:
+    found = report.format_verification
+    return f"\n\n{found.outcome}" if found else ""
 
 
 def _raced(report: Report) -> str:

@@ -50,7 +50,8 @@ class Manifest:
     executor: str = ""
     """``graph``, TVM 0.19's graph executor, or ``vm``, Relax's virtual machine; default: the engine's."""
     format: str = "shared"
-    """``shared``, ``wheel``, ``onnx``, ``static``, ``object`` or ``system-lib``, see ``domain.jobs.BundleFormat``."""
+    """``shared``, ``wheel``, ``onnx``, ``static``, ``tvm``, ``object`` or ``system-lib``, see
+    ``domain.jobs.BundleFormat``."""
     tuner: str | None = None
     """Tuner of the records, empty without records; default, for old bundles: the engine's first tuner."""
     needs_tvm: str = ""

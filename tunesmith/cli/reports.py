@@ -27,6 +27,8 @@ def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     output.paragraph(str(report["summary"]))
     for variant, verification in report["verifications"].items():
         _fact("checked", f"{variant}: {_checked(verification)}", indent=10)
+    if report.get("format_verification"):
+        _fact("checked", _format(report["format_verification"]), indent=10)
     if report.get("conditions"):
         _fact("measured", _measured(report["conditions"], report["timings"]), indent=10)
     _portfolio(report.get("portfolio", []))
@@ -37,6 +39,14 @@ def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     for task in report["failed_tasks"]:
         shown = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in task["failures"].items())
         _fact("failed", f"{task['name']}: {shown}; {task['hint']}", indent=10)
+
+
+def _format(found: Mapping[str, Any]) -> str:
+    """Describe the verification of the file that TVM loads."""
+    checked = found["verification"]
+    return (
+        f"{found['file']}, run by TVM: {_checked(checked)}" if checked else f"not {found['file']}: {found['not_run']}"
+    )
 
 
 def _timings(report: Mapping[str, Any], precision: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from domain import errors
 from domain.artifacts import Conditions, Contender, Report, Runtime, Timing, Variant
@@ -14,7 +15,7 @@ from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
-from worker.pipeline import builds, profiling, recovery, references, runtimes, verifying
+from worker.pipeline import builds, formats, profiling, recovery, references, runtimes, verifying
 from worker.pipeline.context import JobContext
 from worker.pipeline.runtimes import Candidates
 
@@ -58,14 +59,15 @@ def _measured(context: JobContext, candidates: Candidates) -> Report:
     variants += [variant for variant in candidates.competing if variant not in variants]
     timings, seen = _without_crashing(context, variants, candidates)
     tuned = builds.chosen(context)
-    return benchmark.judge(
+    judged = partial(
+        benchmark.judge,
         timings,
-        {**verifications, **candidates.verifications},
         reference=references.name(context),
         conditions=seen,
         has_records=tuned is not None and tuned.records > 0,
         runtimes={variant: candidate.runtime for variant, candidate in candidates.competing.items()},
     )
+    return formats.judge(context, judged, {**verifications, **candidates.verifications})
 
 
 def _without_crashing(
@@ -150,7 +152,7 @@ def _precision(context: JobContext, report: Report) -> str:
 
 def _unmeasured(context: JobContext) -> Report:
     tuned, emulation = builds.chosen(context), context.emulation
-    return benchmark.unmeasured(
+    report = benchmark.unmeasured(
         context.results.verify.verifications,
         records=None if tuned is None else tuned.records,
         target=context.target.text,
@@ -158,6 +160,7 @@ def _unmeasured(context: JobContext) -> Report:
         emulator=emulation.emulator,
         lacks=emulation.lacks,
     )
+    return replace(report, format_verification=formats.verify(context, report))
 
 
 def _choice(context: JobContext) -> tuple[str, ...]:
@@ -177,12 +180,15 @@ def _settled(context: JobContext, report: Report, candidates: Candidates) -> tup
     for contender in context.results.verify.portfolio:
         variant = benched.get(contender.name)
         verdict = contender.verdict
+        right, checked = contender.verified, report.verifications.get(variant) if variant else None
         if variant is published:
             verdict = "published"
-        elif variant and contender.verified:
+        elif right and checked and not checked.passed:
+            verdict, right = "wrong results as TVM loads it", False
+        elif variant and right:
             verdict = _behind(medians, variant, published)
         seconds = medians.get(variant) if variant else None
-        found.append(replace(contender, verdict=verdict, seconds=seconds))
+        found.append(replace(contender, verdict=verdict, seconds=seconds, verified=right))
     # Sorting is stable: contenders without seconds keep their order.
     return tuple(verifying.ordered([*found, *_other_runtimes(report, candidates), *candidates.others]))
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from domain import ids, release
 from domain.artifacts import Artifact, Report, Runtime, Variant
 from domain.digests import ArtifactDigest
-from domain.jobs import JobState
+from domain.jobs import JobState, RunnerKind
 from domain.stage_results import PublishResult
 from domain.targets import Toolchain
 from storage import artifacts, jobs
@@ -36,6 +36,7 @@ def run(context: JobContext) -> PublishResult:
         profile=context.results.benchmark.profile,
         records=_records(context, report),
         model=runtimes.model(context, report.runtime_model),
+        ran_with_tvm=context.request.runner is RunnerKind.RPC,
     )
     blob = context.blobs.put(_chunks(path))
     return PublishResult(digest=ArtifactDigest(blob.digest), size_bytes=blob.size_bytes)

@@ -289,9 +289,9 @@ def test_the_headline_has_the_units_of_the_table(browser: TestClient, full: tupl
 
 def test_a_bundle_shows_what_it_holds(browser: TestClient, full: tuple[Service, Seeded]) -> None:
     page = look(browser, full[1].succeeded)
-    for name in ("mod.so", "mod.json", "mod.params", "manifest.json", "evidence.json", "records.json", "example.py"):
+    for name in ("libmodel.so", "tunesmith.h", "manifest.json", "evidence.json", "records.json", "example.py"):
         assert f"<code>{name}</code>" in page
-    assert "400 kB" in page
+    assert "1.60 MB" in page
     assert f'{seeding.DEVICE.name} <span class="mono small muted">{seeding.DEVICE.key}<' in page
     link = re.findall(r'href="(/v1/artifacts/[^"]+/download)"', page)
     assert browser.get(link[0]).status_code == 200

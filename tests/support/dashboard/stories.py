@@ -369,7 +369,7 @@ def _bundle(blobs: LocalBlobStore, job: Job, model: Model, network: Network, rep
     with tempfile.TemporaryDirectory() as folder:
         compiled = Path(folder) / "compiled"
         compiled.mkdir()
-        for name, size in (("mod.so", 400_000), ("mod.json", 9_000), ("mod.params", 1_200_000)):
+        for name, size in (("libmodel.so", 1_600_000), ("tunesmith.h", 9_000)):
             (compiled / name).write_bytes(_bytes(f"{job.id} {name}", size))
         path = Path(folder) / "bundle.tar"
         bundle.write(path, compiled=compiled, manifest=manifest, report=report, records=["{}"])

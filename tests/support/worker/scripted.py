@@ -65,6 +65,8 @@ class Script:
     """Workloads whose every round crashes the engine at its second trial."""
     wrong: frozenset[str] = frozenset()
     """Variants that compute nonsense, or ``variant-engine``."""
+    wrong_files: frozenset[str] = frozenset()
+    """Files for TVM that compute nonsense, or ``variant-file``."""
     precisions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What each engine says that the target has instructions for."""
     inaccurate: frozenset[str] = frozenset()
@@ -246,6 +248,10 @@ class ScriptedEngine:
         assert Path(params["inputs"]).is_file()
         Path(params["outputs"]).parent.mkdir(parents=True, exist_ok=True)
         poisoned = (Path(params["bundle"]) / "poisoned").exists() if "bundle" in params else False
+        if params.get("file"):
+            assert (Path(params["bundle"]) / params["file"]).is_file()
+            variant = Path(params["outputs"]).name.split("-")[0]
+            poisoned |= bool({params["file"], f"{variant}-{params['file']}"} & self._script.wrong_files)
         Path(params["outputs"]).write_text("poisoned" if poisoned else self._hello["engine"])
         return {"seconds": 0.001, "outputs": [], "samples": []}
 

@@ -94,4 +94,4 @@ def _take(page: Page, path: Path) -> None:
     download.value.save_as(path)
     with tarfile.open(path) as bundle:
         names = {Path(name).name for name in bundle.getnames()}
-    assert {"mod.so", "manifest.json", "evidence.json", "records.json", "example.py"} <= names
+    assert {"libmodel.so", "manifest.json", "evidence.json", "records.json", "example.py"} <= names

@@ -56,8 +56,10 @@ REPORT = Report(
     ),
     failed_tasks=(FailedTask(position=3, name="conv2d.x86", failures={"build_error": 8}, hint="See the log."),),
 )  # fmt: skip
-SHARED = bundle.FILES.difference(*bundle.ADDED.values(), {bundle.WEIGHTS}, bundle.MODELS)
-"""What a bundle of one shared library for the graph executor holds."""
+SHARED = bundle.TEXTS.union(bundle.STANDALONE, bundle.BUILD_FILES)
+"""What a bundle of the model's library holds."""
+FOR_TVM = frozenset(bundle.COMPILED["graph"])
+"""What TVM's graph executor loads."""
 RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 1.0]}']
 
 
@@ -65,10 +67,10 @@ RECORDS = ['{"input": ["llvm", "dense_nopack.x86"], "result": [[1e-05], 0, 0.1, 
 def compiled(tmp_path: Path) -> Path:
     folder = tmp_path / "compiled"
     folder.mkdir()
-    (folder / "mod.so").write_bytes(b"\x7fELF" + bytes(3_000_000))
+    (folder / "mod.so").write_bytes(b"\x7fELF")
     (folder / "mod.json").write_text('{"nodes": []}')
     (folder / "mod.params").write_bytes(b"\x01params")
-    (folder / "libmodel.so").write_bytes(b"\x7fELF alone")
+    (folder / "libmodel.so").write_bytes(b"\x7fELF alone" + bytes(3_000_000))
     (folder / "tunesmith.h").write_text("int run(void);")
     return folder
 
@@ -108,7 +110,7 @@ def with_member(tar: Path, name: str, **attributes: object) -> Path:
 def test_a_bundle_comes_back_as_it_was_written(tar: Path, compiled: Path, tmp_path: Path) -> None:
     manifest = bundle.open_bundle(tar, tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == SHARED
-    for name in ("mod.so", "mod.json", "mod.params"):
+    for name in bundle.STANDALONE:
         assert (tmp_path / "out" / name).read_bytes() == (compiled / name).read_bytes()
     assert manifest.inputs == MANIFEST.inputs
     assert manifest.toolchain == MANIFEST.toolchain
@@ -203,8 +205,9 @@ def test_nobodys_name_or_time_is_in_a_bundle(tar: Path) -> None:
 
 def test_a_missing_compiled_file_is_told(compiled: Path, tmp_path: Path) -> None:
     (compiled / "mod.params").unlink()
+    facts = dataclasses.replace(MANIFEST, format="tvm")
     with pytest.raises(FileNotFoundError):
-        bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT)
+        bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
 
 
 @pytest.mark.parametrize("name", sorted(SHARED))
@@ -229,12 +232,12 @@ def test_a_missing_file_is_noticed(tar: Path, tmp_path: Path, name: str) -> None
         ("sub/mod.so", {}),
         ("./mod.so", {}),
         ("stranger.txt", {}),
-        ("mod.so", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}),
-        ("mod.so", {"type": tarfile.LNKTYPE, "linkname": "mod.json"}),
-        ("mod.so", {"type": tarfile.DIRTYPE}),
-        ("mod.so", {"type": tarfile.FIFOTYPE}),
-        ("mod.so", {"type": tarfile.CHRTYPE}),
-        ("mod.so", {}),
+        ("libmodel.so", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}),
+        ("libmodel.so", {"type": tarfile.LNKTYPE, "linkname": "tunesmith.h"}),
+        ("libmodel.so", {"type": tarfile.DIRTYPE}),
+        ("libmodel.so", {"type": tarfile.FIFOTYPE}),
+        ("libmodel.so", {"type": tarfile.CHRTYPE}),
+        ("libmodel.so", {}),
     ],
 )
 def test_tricks_are_refused(tar: Path, tmp_path: Path, name: str, attributes: dict[str, object]) -> None:
@@ -247,7 +250,7 @@ def test_tricks_are_refused(tar: Path, tmp_path: Path, name: str, attributes: di
 def test_a_link_that_waits_in_the_folder_is_not_followed(tar: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "victim").write_text("untouched")
-    (tmp_path / "out" / "mod.so").symlink_to(tmp_path / "victim")
+    (tmp_path / "out" / "libmodel.so").symlink_to(tmp_path / "victim")
     bundle.open_bundle(tar, tmp_path / "out")
     assert (tmp_path / "victim").read_text() == "untouched"
 
@@ -304,12 +307,16 @@ def with_manifest(tar: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     return rewritten(tar, changed)
 
 
-def test_bundles_of_earlier_releases_open(tar: Path, tmp_path: Path) -> None:
+def test_bundles_of_earlier_releases_open(compiled: Path, tmp_path: Path) -> None:
     def forget(facts: dict[str, Any]) -> None:
         for name in ("executor", "format", "tuner"):
             del facts[name]
 
+    tar = tmp_path / "b.tar"
+    # They had the files for TVM in every format.
+    bundle.write(tar, compiled=compiled, manifest=MANIFEST, report=REPORT, ran_with_tvm=True)
     manifest = bundle.open_bundle(with_manifest(tar, forget), tmp_path / "out")
+    assert manifest.files.keys() > FOR_TVM
     assert (manifest.executor, manifest.format, manifest.tuner) == ("graph", "shared", "autotvm")
 
 
@@ -322,7 +329,7 @@ def test_a_bundle_says_what_it_needs_tvm_for(tar: Path, compiled: Path, tmp_path
     bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=MANIFEST, report=REPORT)
     manifest = bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
     assert manifest.needs_tvm == "functions of TVM's runtime: tvm.contrib.sort.topk"
-    assert manifest.files.keys() == SHARED - {"manifest.json", *bundle.STANDALONE, *bundle.BUILD_FILES}
+    assert manifest.files.keys() == FOR_TVM | bundle.TEXTS - {"manifest.json"}
     readme = readme_of(tmp_path / "out")
     assert "This bundle needs TVM for functions of TVM's runtime: tvm.contrib.sort.topk." in readme
     assert "InferenceSession" not in readme
@@ -353,18 +360,51 @@ def readme_of(folder: Path) -> str:
     return (folder / "README.md").read_text()
 
 
+@pytest.mark.parametrize("form", ["shared", "wheel", "onnx", "static", "tvm", "object", "system-lib"])
+def test_beside_a_library_only_formats_for_tvm_have_what_that_loads(compiled: Path, tmp_path: Path, form: str) -> None:
+    for name in bundle.ADDED[form]:
+        (compiled / name).write_bytes(b"compiled")
+    facts = dataclasses.replace(MANIFEST, format=form)
+    for_tvm = form in ("tvm", "object", "system-lib")
+    for ran_with_tvm in (False, True):
+        path, out = tmp_path / f"{ran_with_tvm}.tar", tmp_path / str(ran_with_tvm)
+        written = bundle.write(path, compiled=compiled, manifest=facts, report=REPORT, ran_with_tvm=ran_with_tvm)
+        assert bundle.open_bundle(path, out) == written
+        assert written.files.keys() >= {*bundle.STANDALONE, *bundle.ADDED[form]}
+        expected = FOR_TVM if for_tvm or ran_with_tvm else set()
+        assert written.files.keys() & FOR_TVM == expected
+        assert ("## Run it with TVM" in readme_of(out)) == bool(expected)
+        example = (out / "example.py").read_text()
+        assert ("import tvm" in example, "InferenceSession" in example) == (bool(expected), not expected)
+        ast.parse(example)
+
+
+@pytest.mark.contract
+def test_without_its_packages_the_example_of_a_library_says_what_to_install(tar: Path, tmp_path: Path) -> None:
+    bundle.open_bundle(tar, tmp_path / "out")
+    # Without site-packages there is no numpy.
+    command = [sys.executable, "-I", "-S", tmp_path / "out" / "example.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    needs = "this program needs numpy and tunesmith.runtime, for example: pip install 'tunesmith[run]'"
+    assert (done.returncode, done.stderr) == (1, f"No module named 'numpy': {needs}\n")
+
+
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize("executor", ["graph", "vm"])
-@pytest.mark.parametrize(("form", "added"), [("shared", None), ("object", "mod.tar"), ("system-lib", "mod.a")])
+@pytest.mark.parametrize(
+    ("form", "added"), [("shared", None), ("tvm", None), ("object", "mod.tar"), ("system-lib", "mod.a")]
+)
 def test_a_bundle_holds_what_its_executor_and_format_need(
     compiled: Path, tmp_path: Path, executor: str, form: str, added: str | None, linked: bool
 ) -> None:
     if added:
         (compiled / added).write_bytes(b"objects")
+    if form == "shared":
+        (compiled / bundle.MODEL).unlink()
     if not linked:
         (compiled / "mod.so").unlink()
     facts = dataclasses.replace(MANIFEST, executor=executor, format=form)
-    if form == "shared" and not linked:
+    if form in ("shared", "tvm") and not linked:
         with pytest.raises(FileNotFoundError):
             bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
         return
@@ -408,7 +448,8 @@ def test_the_records_name_their_tuner(
 
 
 def test_what_runs_a_bundle_needs_no_plugins(compiled: Path, tmp_path: Path) -> None:
-    facts = dataclasses.replace(MANIFEST, toolchain={**MANIFEST.toolchain, "tvm": "0.19.0+plugins.1f2e3d4c"})
+    toolchain = {**MANIFEST.toolchain, "tvm": "0.19.0+plugins.1f2e3d4c"}
+    facts = dataclasses.replace(MANIFEST, toolchain=toolchain, format="tvm")
     written = bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=facts, report=REPORT)
     bundle.open_bundle(tmp_path / "b.tar", tmp_path / "out")
     assert written.toolchain["tvm"] == "0.19.0+plugins.1f2e3d4c"
@@ -449,7 +490,7 @@ def test_what_to_install_is_what_the_engines_have() -> None:
 def test_without_tvm_the_example_says_what_to_install(tmp_path: Path, engine: str, tvm: str, line: str | None) -> None:
     toolchain = {"engine": engine, "tvm": tvm, "llvm": "22"}
     manifest = dataclasses.replace(MANIFEST, toolchain=toolchain, executor="")
-    program = bundle_texts.example(manifest)
+    program = bundle_texts.example(manifest, ["mod.so"])
     ast.parse(program)
     (tmp_path / "example.py").write_text(program)
     (tmp_path / "manifest.json").write_text('{"threads": 1}')

@@ -21,7 +21,7 @@ def test_one_frequency_is_no_range(megahertz: tuple[float, float], told: str) ->
 
 
 def test_a_library_returns_an_error_where_other_files_end_the_process() -> None:
-    told = " ".join(bundle_texts.readme(MANIFEST, REPORT, ["libmodel.so", "mod.so"]).split())
+    told = " ".join(bundle_texts.readme(MANIFEST, REPORT, ["libmodel.so", "mod.so", "mod.json"]).split())
     assert "lacks its instructions, `libmodel.so` returns an error that names them, and other files end" in told
     assert "pip install '.[run]'" in told
     told = " ".join(bundle_texts.readme(MANIFEST, REPORT, ["mod.so"]).split())

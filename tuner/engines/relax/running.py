@@ -71,6 +71,6 @@ def _device(kind: str) -> Any:
 BUNDLES = running.Bundles(
     RELEASE,
     (compiling.LIBRARY, SIGNATURE),
-    load=lambda folder: Network(folder, lambda kind: (running.load_library(RELEASE, folder), _device(kind))),
+    load=lambda folder, library: Network(folder, lambda kind: (library, _device(kind))),
     load_remotely=lambda folder, session, library: RemoteNetwork(folder, lambda kind: (library, session.device(kind))),
 )

@@ -49,6 +49,6 @@ def _spec(name: str, array: Any) -> Json:
 BUNDLES = running.Bundles(
     RELEASE,
     (compiling.LIBRARY, GRAPH, PARAMS),
-    load=lambda folder: Network(folder, running.load_library(RELEASE, folder), tvm.cpu(0)),
+    load=lambda folder, library: Network(folder, library, tvm.cpu(0)),
     load_remotely=lambda folder, session, library: Network(folder, library, session.cpu(0)),
 )

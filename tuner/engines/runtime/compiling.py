@@ -44,8 +44,12 @@ LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 ONNX, STATIC = "onnx", "static"
 WITHOUT_TVM = ("wheel", ONNX, STATIC)
 """Output formats that are made from the same plan as ``libmodel.so``."""
-ADDED = {"shared": None, **dict.fromkeys(WITHOUT_TVM), "object": OBJECTS, "system-lib": ARCHIVE}
+ADDED = {"shared": None, **dict.fromkeys(WITHOUT_TVM), "tvm": None, "object": OBJECTS, "system-lib": ARCHIVE}
 """File of TVM that each output format adds to the shared library."""
+_FOR_TVM = ("tvm", "object", "system-lib")
+"""Output formats for programs that call TVM's functions themselves."""
+_LINKED = ("shared", "tvm")
+"""Output formats that are useless without TVM's shared library."""
 _VERIFIER_BUG = "#dbg_declare"
 _MACHINE_OF = {"amd64": "x86_64", "arm64": "aarch64", "i386": "x86", "i486": "x86", "i586": "x86", "i686": "x86"}
 
@@ -159,7 +163,7 @@ def tools_for(release: Release, target: Any, form: str) -> Tools:
     """
     faults.require_known("format", form, ADDED)
     found = tools(release, target)
-    if form == "shared" and found.triple and not found.compiler:
+    if form in _LINKED and found.triple and not found.compiler:
         raise found.missing()
     if (form in ("system-lib", STATIC) and not found.archiver) or (form == STATIC and not found.objcopy):
         raise found.archiver_missing()
@@ -169,9 +173,9 @@ def tools_for(release: Release, target: Any, form: str) -> Tools:
 def needs_assertions(form: str) -> bool:
     """Whether code in this format checks its arguments itself, which takes ten times the code.
 
-    Executors and ``libmodel.so`` fix all shapes beforehand; programs that link object files may call functions at will.
+    Our executors and ``libmodel.so`` fix all shapes beforehand; programs that use TVM may call functions at will.
     """
-    return ADDED[form] is not None
+    return form in _FOR_TVM
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,8 @@ class Program:
         runner = Runner.of(params)
         if runner:
             return self._remote.run(params, runner)
-        return running.run(self._bundles.load, params)
+        file = params.get("file")
+        return running.run(partial(self._bundles.load_file, file=file) if file else self._bundles.load, params)
 
     def _time(self, params: Json, _: serving.Emitter) -> Json:
         runner = Runner.of(params)

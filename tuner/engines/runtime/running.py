@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ import numpy as np
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import compiling, environment
+from tuner.engines.runtime import compiling, environment, faults
 from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.library import kernels
 from tuner.engines.runtime.library.linking import LIBRARY, WEIGHTS
@@ -226,32 +227,51 @@ class Bundles:
         self,
         release: Release,
         files: Sequence[str],
-        load: Callable[[Path], Network],
+        load: Callable[[Path, Any], Network],
         load_remotely: Callable[[Path, Any, Any], Network],
     ) -> None:
-        """``load(folder)`` loads ``files``; ``load_remotely(folder, session, library)`` uses an RPC session's library.
+        """``load(folder, library)`` loads ``files``, of which TVM has loaded the library; ``load_remotely(folder,
+        session, library)`` uses an RPC session's library.
 
         Both raise whatever TVM raises for damaged files. On this machine, a build that has a library of its own is run
         by that: what is verified and measured is what is published.
         """
         self._files = files
+        self._others = [name for name in files if name != compiling.LIBRARY]
         self._load_remotely = load_remotely
         self._use_threads = release.tvm.get_global_func("runtime.config_threadpool")
 
         @lru_cache(maxsize=4)
         def loaded(bundle: str, threads: int, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
             folder = Path(bundle)
-            return LibraryNetwork(folder, threads) if (folder / LIBRARY).exists() else assemble(lambda: load(folder))
+            if (folder / LIBRARY).exists():
+                return LibraryNetwork(folder, threads)
+            return assemble(lambda: load(folder, load_library(release, folder)))
 
-        self._loaded = loaded
+        @lru_cache(maxsize=1)
+        def opened(bundle: str, file: str, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
+            folder = Path(bundle)
+            return assemble(lambda: load(folder, load_library(release, folder, file)))
+
+        self._loaded, self._opened = loaded, opened
 
     def load(self, bundle: str, threads: int) -> Network:
         """Load a bundle, cached, to run on ``threads`` threads.
 
         Raises EngineFailure ``invalid_bundle``, and what the engine's ``load`` raises.
         """
-        files = [LIBRARY, *self._files] if (Path(bundle) / LIBRARY).exists() else self._files
+        files = [LIBRARY] if (Path(bundle) / LIBRARY).exists() else self._files
         network = self._loaded(bundle, threads, _modified_ns(bundle, files))
+        self._use_threads(BIG_CORES, threads)
+        return network
+
+    def load_file(self, bundle: str, threads: int, *, file: str) -> Network:
+        """Load a bundle as programs that use TVM do, from its ``mod.so``, ``mod.tar`` or ``mod.a``, likewise.
+
+        A process can load one ``mod.a``. Raises EngineFailure ``invalid_option`` for another file.
+        """
+        faults.require_known("file", file, (compiling.LIBRARY, compiling.OBJECTS, compiling.ARCHIVE))
+        network = self._opened(bundle, file, _modified_ns(bundle, [file, *self._others]))
         self._use_threads(BIG_CORES, threads)
         return network
 
@@ -277,10 +297,18 @@ def assemble(load: Callable[[], Loaded]) -> Loaded:
         raise EngineFailure("invalid_bundle", f"TVM cannot load the compiled files: {error}"[:1500]) from error
 
 
-def load_library(release: Release, folder: Path) -> Any:
-    """Load the library of a bundle as a ``tvm.runtime.Module``."""
-    with _copied(folder / compiling.LIBRARY) as path:
-        return release.tvm.runtime.load_module(path.as_posix())
+def load_library(release: Release, folder: Path, file: str = compiling.LIBRARY) -> Any:
+    """Load a ``mod.so``, ``mod.tar`` or ``mod.a`` of a bundle as a ``tvm.runtime.Module``."""
+    with _copied(folder / file) as path:
+        if file != compiling.ARCHIVE:
+            # TVM links object files itself.
+            return release.tvm.runtime.load_module(path.as_posix())
+        linked = path.with_suffix(".so")
+        whole = ["-Wl,--whole-archive", str(path), "-Wl,--no-whole-archive"]
+        release.cc.create_shared(str(linked), [], whole)
+        # Its functions register themselves with the runtime, which this process has loaded.
+        ctypes.CDLL(str(linked), mode=ctypes.RTLD_GLOBAL)
+        return release.tvm.runtime.system_lib()
 
 
 @contextmanager

@@ -29,7 +29,8 @@ def _large_budget(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.script.hellos = {"relay": {**HELLO, "tuners": ["autotvm", "ansor"]}, "onnx": HELLO}
     bench.script.space_size = 8
     bench.script.run_seconds = {
-        "reference": 3e-3, "untuned": 2e-3, "tuned-autotvm": 1.5e-3, "tuned-rewritten": 1.8e-3, "tuned-ansor": 1e-3,
+        "reference": 3e-3, "untuned": 2e-3, "tuned-autotvm": 1.5e-3, "tuned-rewritten-relay": 1.8e-3,
+        "tuned-ansor": 1e-3,
     }  # fmt: skip
 
 
@@ -55,13 +56,19 @@ def test_the_fastest_build_is_published(bench: Bench) -> None:
     found = bench.report(run(bench))
     assert found.published is Variant.TUNED
     assert found.timings[Variant.TUNED].median == pytest.approx(1e-3)
-    assert [each.name for each in found.portfolio] == ["ansor", "untuned relay", "onnxruntime", "autotvm", "rewritten"]
+    assert [each.name for each in found.portfolio] == [
+        "ansor",
+        "untuned relay",
+        "onnxruntime",
+        "autotvm",
+        "rewritten relay",
+    ]
     assert told(found) == {
         "ansor": "published",
         "untuned relay": "2.00× the time of the fastest",
         "onnxruntime": "3.00× the time of the published build",
         "autotvm": "1.50× the time of ansor in the comparison",
-        "rewritten": "1.80× the time of ansor in the comparison",
+        "rewritten relay": "1.80× the time of ansor in the comparison",
     }
     ansor = found.portfolio[0]
     assert (ansor.tuner, ansor.records, ansor.verified, ansor.rewritten) == ("ansor", 2, True, True)
@@ -237,7 +244,7 @@ def test_times_are_those_of_the_benchmark_however_the_race_went(
         "ansor": found.timings[Variant.TUNED].median,
         "onnxruntime": found.timings[Variant.REFERENCE].median,
         "autotvm": None,
-        "rewritten": None,
+        "rewritten relay": None,
     }
     assert told(found)[published] == "published"
     assert found.portfolio[0].name == published
@@ -256,11 +263,11 @@ def test_the_only_tuned_build_may_crash_while_it_is_timed(bench: Bench) -> None:
 
 
 def test_the_rewritten_network_alone_may_win(bench: Bench) -> None:
-    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten": 0.5e-3}
+    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relay": 0.5e-3}
     job_id = run(bench)
     found = bench.report(job_id)
     assert (found.portfolio[0].name, found.portfolio[0].verdict, found.portfolio[0].tuner) == (
-        "rewritten", "published", None,
+        "rewritten relay", "published", None,
     )  # fmt: skip
     assert "ewriting the model alone made it 4.00× as fast: 0.5 ms against 2 ms untuned" in found.summary
     artifact = bench.artifact(job_id)
@@ -360,7 +367,7 @@ def test_an_arm_far_behind_is_not_built(bench: Bench) -> None:
 def test_a_small_budget_makes_one_build(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "SAVED_SECONDS", 100.0)
     found = bench.report(run(bench, tuner=Tuner.AUTOTVM))
-    assert told(found)["rewritten"] == "not built: the budget is too small for another build"
+    assert told(found)["rewritten relay"] == "not built: the budget is too small for another build"
     assert len(bench.script.asked("compile")) == 2
 
 

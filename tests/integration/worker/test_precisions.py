@@ -61,7 +61,7 @@ def test_auto_publishes_the_fastest_that_is_accurate(bench: Bench, monkeypatch: 
     notes = [note for note in bench.notes(job) if "int8" in note]
     said = "The int8 build was rejected: output y is off by 40 % of its largest magnitude; the limit is 0.01 %."
     # A network that does not bear int8 is no fault of a build, with records or without.
-    assert f"rewritten int8: {said}" in notes
+    assert f"rewritten relay int8: {said}" in notes
     assert f"autotvm int8: {said} Each operator alone gives correct results" in notes
     assert not any("wrong" in note or "to blame" in note for note in notes)
     assert found.precision in {"f32", "bf16"}

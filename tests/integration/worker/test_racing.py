@@ -263,7 +263,7 @@ def test_rough_times_tell_engines_apart_that_noise_cannot_reverse(
     seconds: float, span: tuple[float, float], level: list[Tuner]
 ) -> None:
     baseline: Any = SimpleNamespace(
-        ranges={"relay": (0.9e-3, 1.3e-3), "relax": span}, engines={"relay": 1e-3, "relax": seconds}
+        ranges={"relay": (0.9e-3, 1.3e-3), "relax": span}, start={"relay": 1e-3, "relax": seconds}.get
     )
     context: Any = SimpleNamespace(results=SimpleNamespace(baseline=baseline))
     known = [Strategy(tuner=tuner) for tuner in (Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE)]

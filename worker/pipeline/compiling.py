@@ -116,13 +116,13 @@ def _without_records(context: JobContext) -> list[Build]:
     if _NARROWING_ENGINE in baseline.engines:
         narrower = [precision for precision in strategies.considered(context) if precision is not usual]
         found += [builds.rewritten(context, _NARROWING_ENGINE, precision) for precision in narrower]
-    return [replace(build, estimate=_measured(context, build)) for build in found]
+    return found
 
 
-def _measured(context: JobContext, build: Build) -> float | None:
-    """Seconds per run of a build without records, where the baseline has it."""
+def _is_made(context: JobContext, build: Build) -> bool:
+    """Whether the baseline made this build."""
     usual = build.precision is precisions.first(context.request)
-    return context.results.baseline.rewritten.get(build.engine) if usual else None
+    return build.tuner is None and usual and build.engine in context.results.baseline.rewritten
 
 
 @dataclass(kw_only=True)
@@ -167,8 +167,8 @@ class _Builder:
         if not self._has_time():
             return False
         context, built = self._context, len(self._made.builds)
-        if build.tuner is None and _measured(context, build) is not None:
-            return True  # The baseline made it.
+        if _is_made(context, build):
+            return True
         if build.precision not in {made.precision for made in self._made.builds}:
             return True
         seconds = context.request.budget.seconds or context.results.tune.seconds

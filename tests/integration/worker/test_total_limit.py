@@ -200,6 +200,33 @@ def test_another_engine_is_tried_if_the_budget_is_worth_it(
     assert (sentence in bench.report(job_id).choice) == (len(engines) == 1)
 
 
+def test_the_engine_that_makes_most_of_the_rewritten_network_leads(bench: Bench) -> None:
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.rewritings = {"aligned": 1}
+    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
+    job_id = bench.run(tuner=Tuner.AUTO)
+    found = bench.result(job_id, BaselineResult)
+    assert (found.engine, found.rewritten) == ("relax", {"relay": 2e-3, "relax": 0.5e-3})
+    assert "relax gives correct results and runs untuned in 2 ms, rewritten in 0.5 ms: it leads." in found.choice
+    # No estimate of others keeps a build from the comparison that was made already.
+    assert bench.report(job_id).portfolio[0].name == "rewritten relax"
+
+
+def test_a_build_of_the_rewritten_network_that_crashes_leads_nowhere(bench: Bench) -> None:
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
+
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == "time" and "rewritten-relax" in str(params.get("bundle")):
+            raise errors.EngineCrashed("relax engine: it was killed by SIGSEGV")
+
+    bench.script.refuse = refuse
+    job_id = bench.run(tuner=Tuner.AUTO)
+    found = bench.result(job_id, BaselineResult)
+    assert (found.engine, set(found.rewritten)) == ("relay", {"relay"})
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+
+
 @pytest.mark.parametrize(("seconds", "allowed"), [(30.0, 10.0), (600.0, 560.0)])
 def test_timings_are_repeated_as_long_as_the_search(
     bench: Bench, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, seconds: float, allowed: float

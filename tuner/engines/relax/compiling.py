@@ -64,7 +64,7 @@ def compile_model(
         module, lines = use_records(lowering.lower(imported, build), known)
         # Schedules may rearrange the weights, so that those as imported serve nothing.
         imported = replace(imported, module=None)
-        module = schedules.apply(lowering.finish(module, build.target), build.target)
+        module = lowering.finish(schedules.apply(module, build.target), build.target)
         workspaces = Workspaces(RELEASE)
         executable = _build(module, build.target, form, workspaces)
     device = "cuda" if targets.is_gpu(build.target) else "cpu"

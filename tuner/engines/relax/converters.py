@@ -11,18 +11,29 @@ from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 _own_resize = onnx_frontend.Resize._impl_v18
+_own_slice = onnx_frontend.Slice._impl_v13
 
 
 def install() -> None:
     """Replace TVM's converters by those below; idempotent."""
     onnx_frontend.NonMaxSuppression._impl_v10 = staticmethod(non_max_suppression)
     onnx_frontend.Resize._impl_v18 = staticmethod(resize)
+    onnx_frontend.Slice._impl_v1 = staticmethod(slice_by_attributes)
+    onnx_frontend.Slice._impl_v10 = _own_slice
 
 
 def resize(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:
     """Convert ``Resize``. TVM's own converter refuses sizes beside scales without elements."""
     filled = [each if _has_elements(each) else None for each in inputs]
     return _own_resize(builder, [*filled, None, None, None][:4], attributes, parameters)
+
+
+def slice_by_attributes(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:
+    """Convert ``Slice`` of operator sets before 10, whose bounds are attributes. TVM has no converter for it."""
+    starts, ends = list(attributes["starts"]), list(attributes["ends"])
+    axes = list(attributes.get("axes") or range(len(starts)))
+    bounds = [relax.const(np.array(each, np.int64)) for each in (starts, ends, axes)]
+    return _own_slice(builder, [*inputs, *bounds, None], attributes, parameters)
 
 
 def _has_elements(given: Any) -> bool:

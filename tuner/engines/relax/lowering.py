@@ -19,6 +19,7 @@ from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import fast_math, importing, targets
 from tuner.engines.runtime import faults
 
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 _PURE: dict[str, Callable[..., Any]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
@@ -157,10 +158,50 @@ def finish(module: Any, target: Any) -> Any:
     """Rearrange the weights to the layouts that schedules ask for, at build time."""
     transform = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
-        split = _split_layout_rewrites(module)
-        return _apply(
-            split, [transform.CanonicalizeBindings(), transform.FoldConstant(), transform.DeadCodeElimination()]
-        )
+        split = transform.CanonicalizeBindings()(_split_layout_rewrites(module))
+        return _apply(_with_computed_calls(split), [transform.CanonicalizeBindings(), transform.DeadCodeElimination()])
+
+
+def _with_computed_calls(module: Any) -> Any:
+    """Replace calls of tensor functions with nothing but constants by their results.
+
+    ``FoldConstant`` compiles a module for each call, about 60 ms apiece; here all functions are in one.
+    """
+    names: set[str] = set()
+    networks = [(variable, each) for variable, each in module.functions_items() if isinstance(each, relax.Function)]
+    for _, network in networks:
+        relax.analysis.post_order_visit(network, lambda call: names.update(_computable(call)))
+    if names:
+        functions = {name: module[name].with_attr("global_symbol", name) for name in names}
+        compiled = tvm.compile(tvm.IRModule(functions), tvm.target.Target("llvm"))
+        for variable, network in networks:
+            module[variable] = _Computed(compiled).visit_expr(network)
+    return module
+
+
+def _computable(call: Any) -> list[str]:
+    """Return the name of the function that ``call`` applies to constants alone, if it does."""
+    if not isinstance(call, relax.Call) or call.op != _CALL_TIR:
+        return []
+    function, arguments = call.args
+    return [function.name_hint] if all(isinstance(each, tvm.ir.GenericConst) for each in arguments.fields) else []
+
+
+@relax.expr_functor.mutator
+class _Computed(relax.PyExprMutator):
+    def __init__(self, compiled: Any) -> None:
+        super().__init__()
+        self._compiled = compiled
+
+    def visit_call_(self, call: Any) -> Any:
+        for name in _computable(call):
+            several = isinstance(call.ty, relax.TupleType)
+            types = call.ty.fields if several else [call.ty]
+            results = [tvm.runtime.empty([int(size) for size in each.shape], each.dtype) for each in types]
+            self._compiled[name](*(each.value for each in call.args[1].fields), *results)
+            constants = [relax.const(result) for result in results]
+            return relax.Tuple(constants) if several else constants[0]
+        return call
 
 
 def _split_layout_rewrites(module: Any) -> Any:

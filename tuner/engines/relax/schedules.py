@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     extents = [int(schedule.get(loop).extent) for loop in spatial]
     sizes = _tile_sizes([*extents[:-1], _group(schedule, block, extents[-1])], machine)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
+    packed = _pack_weights(schedule, block, sizes.vectors * sizes.width)
     inner, outer = [vectors, vector], [*unit, *spatial[:-1], outer_column]
     if sizes.rows > 1:
         outer_row, row = schedule.split(spatial[-2], [None, sizes.rows])
@@ -75,7 +77,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     _keep_in_registers(schedule, inner)
     start = schedule.decompose_reduction(block, reduced[0])
     _keep_in_registers(schedule, schedule.get_loops(start)[1:])
-    return [block, epilogue, start]
+    return [block, epilogue, start, *packed]
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:
@@ -86,6 +88,39 @@ def _group(schedule: Any, block: Any, columns: int) -> int:
     last = [each.var.name for each in schedule.get(block).iter_vars if each.iter_type == tirx.IterVar.DataPar][-1]
     sizes = [int(size) for size in re.findall(rf"\b{last} // (?:T.int64\()?(\d+)", schedule.get(block).body.script())]
     return math.gcd(columns, *sizes)
+
+
+def _pack_weights(schedule: Any, block: Any, columns: int) -> list[Any]:
+    """Store constants in the order in which tiles of so many columns read them; return the blocks that do.
+
+    They are those of MetaSchedule's ``RewriteLayout``: ``lowering.finish`` computes them at build time.
+    Rows of wide matrices lie in a page each, many of them in the same set of a cache.
+    """
+    function = schedule.mod["main"]
+    constants = [function.params[int(place)] for place in function.attrs.get("layout_free_buffers") or ()]
+    made: list[Any] = []
+    statement = schedule.get(block)
+    spatial = [each.var for each in statement.iter_vars if each.iter_type == tirx.IterVar.DataPar]
+    for place, read in enumerate(statement.reads):
+        dims = [int(size) for size in read.source.shape]
+        by_column = [at for at, part in enumerate(read.region) if part.min.same_as(spatial[-1])]
+        if not any(read.source.same_as(each) for each in constants) or len(by_column) != 1:
+            continue
+        [column] = by_column
+        if dims[column] % columns or math.prod(dims) * tvm.DataType(read.source.dtype).bits // 8 < _PACKED_BYTES:
+            continue
+        made.append(schedule.cache_read(block, place, "global"))
+        schedule.transform_layout(block, ("read", place), _panels(column, columns))
+        schedule.annotate(made[-1], "meta_schedule.layout_rewrite_preproc", True)
+    return made
+
+
+def _panels(column: int, columns: int) -> Callable[..., list[Any]]:
+    def mapped(*indices: Any) -> list[Any]:
+        others = [index for place, index in enumerate(indices) if place != column]
+        return [indices[column] // columns, *others, indices[column] % columns]
+
+    return mapped
 
 
 def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:
@@ -150,6 +185,8 @@ def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
     )
 
 
+_PACKED_BYTES = 1 << 15
+"""Smaller constants stay in the first cache in any order."""
 _FEWEST_LANES = 4
 """Parts of vectors that are worth splitting a sum for."""
 _SCHEDULED = "tirx.is_scheduled"

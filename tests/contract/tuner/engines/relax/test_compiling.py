@@ -21,6 +21,7 @@ NETWORKS = {
     "grid_sample_20": lambda: networks.grid_sample(20),
     "attention": networks.attention,
     "matmul": networks.matmul,
+    "sliced_by_attributes": networks.sliced_by_attributes,
     "convolution": networks.convolution,
     "grouped_convolution": networks.grouped_convolution,
     "thin_convolution": networks.thin_convolution,
@@ -51,6 +52,19 @@ def test_networks_agree_with_the_reference(
     outputs = _compile_and_compare(relax, reference, model, target, tmp_path)
     assert outputs
     assert all(output["passed"] for output in outputs)
+
+
+@pytest.mark.parametrize(("columns", "dimensions"), [(192, 3), (96, 2)])
+def test_large_weights_are_stored_in_the_order_of_use(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, columns: int, dimensions: int
+) -> None:
+    """In panels as wide as the tiles of an untuned build; what fits into the first cache stays as it is."""
+    model = asking.prepare(reference, networks.dense(inner=64, columns=columns), tmp_path)[0]
+    [output] = _compile_and_compare(relax, reference, model, target, tmp_path)
+    assert output["passed"]
+    [kernel] = json.loads((tmp_path / "bundle" / "kernels.json").read_text())
+    [stored] = kernel["weights"]
+    assert (len(stored), stored[-2]) == (dimensions, 64)
 
 
 def test_threads_change_no_results(relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path) -> None:

@@ -89,6 +89,20 @@ def matmul(*, rows: int = 16, inner: int = 32, columns: int = 16) -> bytes:
     return models.model(nodes, inputs=inputs, outputs={"product": (rows, columns)})
 
 
+def dense(*, rows: int = 16, inner: int = 64, columns: int = 192) -> bytes:
+    """``x`` [rows, inner] times constant weights [inner, columns]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    tensors = [_floats("w", (inner, columns), weights)]
+    inputs, outputs = {"x": (rows, inner)}, {"y": (rows, columns)}
+    return models.model([_node("MatMul", ["x", "w"], ["y"])], inputs=inputs, outputs=outputs, tensors=tensors)
+
+
+def sliced_by_attributes() -> bytes:
+    """``x`` [4, 6] without its first row and its last two columns, in an operator set whose slices have no inputs."""
+    nodes = [_node("Slice", ["x"], ["part"], starts=[1, 0], ends=[4, 4]), _node("Relu", ["part"], ["y"])]
+    return models.model(nodes, inputs={"x": (4, 6)}, outputs={"y": (3, 4)}, opset=9)
+
+
 def grouped_convolution() -> bytes:
     """Four groups of 24 channels from 6: ``x`` [1, 24, 8, 8] to ``y`` [1, 96, 8, 8]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

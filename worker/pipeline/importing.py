@@ -29,6 +29,7 @@ _REWRITING_TEXTS = {
     "lines": ("one-dimensional convolution", "moved to the innermost axis", "moved to the innermost axis"),
     "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
     "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),
+    "resized": ("resizing of few channels", "replaced by products", "replaced by products"),
     "rows": ("matrix product", "computed with a padded sequence", "computed with padded sequences"),
     "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),
 }

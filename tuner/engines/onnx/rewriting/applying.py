@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from tuner.engines.onnx import arrays, comparing, models, sessions
-from tuner.engines.onnx.rewriting import graphs, groups, lines, rows, transposed
+from tuner.engines.onnx.rewriting import graphs, groups, lines, resized, rows, transposed
 from tuner.engines.onnx.rewriting.aligned import padding
 from tuner.engines.onnx.rewriting.plain import (
     attention,
@@ -48,6 +48,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(name="lines", apply=lines.apply),
     Pass(name="groups", apply=groups.apply),
     Pass(name="transposed", apply=transposed.apply),
+    Pass(name="resized", apply=resized.apply),
     Pass(name="rows", apply=rows.apply),
     Pass(name="aligned", apply=padding.apply),
 )

@@ -33,7 +33,7 @@ _f = np.float32
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Axis:
+class Axis:
     axis: int
     before: int
     after: int
@@ -71,9 +71,13 @@ _ROUNDED: dict[str, Callable[[Any], Any]] = {
 }
 
 
+Native = Callable[[onnx.NodeProto, list[Axis], str, str], bool]
+"""Whether TVM's operator stays: given a node, its axes, its ``mode`` and its ``coordinate_transformation_mode``."""
+
+
 class _Resizing:
-    def __init__(self, emitter: Emitter, opset: int) -> None:
-        self._e, self._opset = emitter, opset
+    def __init__(self, emitter: Emitter, opset: int, is_left: Native) -> None:
+        self._e, self._opset, self._is_left = emitter, opset, is_left
 
     def find(self, node: onnx.NodeProto) -> Replacement | None:
         return self._resize if node.op_type == "Resize" and node.domain in models.STANDARD_DOMAINS else None
@@ -84,7 +88,7 @@ class _Resizing:
             return False
         mode = graphs.attribute(node, "mode", b"nearest").decode()
         places = graphs.attribute(node, "coordinate_transformation_mode", b"half_pixel").decode()
-        if _is_native(node, axes, mode, places):
+        if self._is_left(node, axes, mode, places):
             return self._with_sizes(node)
         kind = self._e.kinds.get(node.input[0])
         if mode != "nearest" and kind != TensorProto.FLOAT:
@@ -109,7 +113,7 @@ class _Resizing:
         self._e.emit("Identity", [made], node.output[0])
         return True
 
-    def _axes(self, node: onnx.NodeProto) -> list[_Axis] | None:
+    def _axes(self, node: onnx.NodeProto) -> list[Axis] | None:
         """Return all axes of a node's input, or None if something about them is not known."""
         given, made = self._e.shapes.get(node.input[0]), self._e.shapes.get(node.output[0])
         if not given or not made or not all(given) or not all(made):
@@ -131,7 +135,7 @@ class _Resizing:
         if region and values[region].size:
             regions[:, named] = values[region].reshape(2, -1)
         return [
-            _Axis(axis=axis, before=before, after=after, scale=by_axis[axis], region=(start, end))
+            Axis(axis=axis, before=before, after=after, scale=by_axis[axis], region=(start, end))
             for axis, (before, after, start, end) in enumerate(zip(given, made, *regions, strict=True))
         ]
 
@@ -157,7 +161,7 @@ class _Resizing:
         blocks = self._e.reshape(name, (outer, before, inner))
         return self._e.reshape(self._e.emit("MatMul", [self._e.constant(weights), blocks]), made)
 
-    def _extrapolated(self, name: str, axes: list[_Axis], value: float, kind: int | None) -> str:
+    def _extrapolated(self, name: str, axes: list[Axis], value: float, kind: int | None) -> str:
         """Emit a fixed value for pixels outside of the input."""
         inside = np.ones([1] * len(axes), np.bool_)
         for each in axes:
@@ -170,7 +174,7 @@ class _Resizing:
         return self._e.emit("Where", [self._e.constant(inside, np.bool_), name, self._e.constant(value, dtype)])
 
 
-def _is_native(node: onnx.NodeProto, axes: list[_Axis], mode: str, places: str) -> bool:
+def is_native(node: onnx.NodeProto, axes: list[Axis], mode: str, places: str) -> bool:
     """Return whether TVM's operator computes the same, with the sizes alone."""
     moved = [each for each in axes if each.before != each.after or each.scale != 1]
     if len(axes) not in _RANKS or any(each.axis < len("nc") for each in moved):
@@ -187,7 +191,7 @@ def _is_native(node: onnx.NodeProto, axes: list[_Axis], mode: str, places: str) 
     )
 
 
-def _weights(node: onnx.NodeProto, axis: _Axis, places: Any, mode: str) -> Any:
+def _weights(node: onnx.NodeProto, axis: Axis, places: Any, mode: str) -> Any:
     """Return the weight of each pixel of the input for each of the output, float32 [after, before]."""
     antialias = graphs.attribute(node, "antialias", 0)
     # An antialiasing filter is as much wider as the pixels of the output are.
@@ -213,7 +217,12 @@ def _weights(node: onnx.NodeProto, axis: _Axis, places: Any, mode: str) -> Any:
 
 def apply(model: onnx.ModelProto) -> int:
     """Replace operators on sizes of images that an importer reads wrongly, and return their number."""
+    return replace(model, is_native)
+
+
+def replace(model: onnx.ModelProto, is_left: Native) -> int:
+    """Replace operators on sizes of images that are not ``is_left``, and return their number."""
     if models.opset(model) < OLDEST_OPSET:
         return 0
     emitter = Emitter(model)
-    return emitter.replace(_Resizing(emitter, models.opset(model)).find)
+    return emitter.replace(_Resizing(emitter, models.opset(model), is_left).find)

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return zoo_latency.main(options)
     home = Path(os.environ["TUNESMITH_HOME"])
-    paths = {name: zoo.fetch(zoo.MODELS[name], home) for name in options.models}
+    paths = {name: zoo.fetch(zoo.MODELS[name], home) for name in options.models or MODELS}
     environments.install(OPENVINO, home, on_progress=note)
     pythons = Pythons.of(home)
     measured: list[dict[str, Any]] = []
@@ -156,7 +156,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench latency", description=__doc__)
-    parser.add_argument("--models", nargs="+", choices=sorted(zoo.MODELS), default=list(MODELS), metavar="NAME")
+    parser.add_argument("--models", nargs="+", choices=sorted(zoo.MODELS), metavar="NAME")
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--seconds", type=float, default=300.0, help="of tuning, for each model and precision")
     budget.add_argument("--budget", choices=["default"], help="the service's default instead")
@@ -166,7 +166,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--keep", type=Path, help="folder of jobs, records and bundles; what it has is timed and not tuned again"
     )
-    parser.add_argument("--zoo", choices=zoo.PARTS, help="models of the zoo, f32, in rows that are kept")
+    parser.add_argument("--zoo", choices=zoo.PARTS, help="models of the zoo (of ``--models`` alone, if given), f32, in rows")
     parser.add_argument("--rows", type=Path, default=_ROWS, help="with --zoo: the file that keeps finished rows")
     parser.add_argument("--again", action="store_true", help="with --zoo: measure also what has a row")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")

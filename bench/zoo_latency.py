@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
         **{name: getattr(options, name) for name in _SETTINGS},
     }  # fmt: skip
     kept = [row for row in rows.read(options.rows) if not (options.again and _has(row, facts))]
-    wanted = zoo.part(options.zoo)
+    wanted = [name for name in zoo.part(options.zoo) if name in (options.models or zoo.MODELS)]
     for name in wanted:
         if not any(row["model"] == name and _has(row, facts) for row in kept):
             kept.append({**_row(zoo.MODELS[name], options, home), **facts})

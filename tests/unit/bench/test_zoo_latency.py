@@ -110,7 +110,7 @@ def test_an_interrupted_run_continues_and_a_model_that_fails_costs_its_row(
     assert (second["reason"], second["vs_ort"], second["seconds"]) == ("the job is hung", 0.5, 60.0)
 
 
-def test_rows_are_measured_again_on_request(
+def test_rows_are_measured_again_on_request_and_of_some_models_alone(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured: list[str] = []
@@ -127,3 +127,7 @@ def test_rows_are_measured_again_on_request(
     assert measured == ["magika", "minilm"] * 2
     assert len(json.loads((home / "rows.json").read_text())) == 2
     assert json.loads((home / "rows.json").read_text())[0]["seconds"] is None
+    capsys.readouterr()
+    latency.main([*arguments, "--again", "--models", "minilm"])
+    assert measured[4:] == ["minilm"]
+    assert json.loads(capsys.readouterr().out)["summary"]["all"]["models"] == 1

@@ -166,7 +166,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--keep", type=Path, help="folder of jobs, records and bundles; what it has is timed and not tuned again"
     )
-    parser.add_argument("--zoo", choices=zoo.PARTS, help="models of the zoo (of ``--models`` alone, if given), f32, in rows")
+    parser.add_argument("--zoo", choices=zoo.PARTS, help="models of the zoo (or those of --models), f32, in rows")
     parser.add_argument("--rows", type=Path, default=_ROWS, help="with --zoo: the file that keeps finished rows")
     parser.add_argument("--again", action="store_true", help="with --zoo: measure also what has a row")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")

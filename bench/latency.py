@@ -168,7 +168,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tuner", default="auto")
     parser.add_argument(
-        "--without", nargs="+", choices=list(SearchPart), default=[], metavar="PART",
+        "--without", nargs="+", choices=[part.value for part in SearchPart], default=[], metavar="PART",
         help=f"leave parts of the search out, of {', '.join(SearchPart)}",
     )  # fmt: skip
     parser.add_argument("--precisions", nargs="+", default=["f32"], choices=["f32", "bf16", "int8", "auto"])

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 class SearchPart(StrEnum):
     IN_NETWORK = "in-network"  # records of costly operators are chosen by their times in the network
-    HAND_OVER = "hand-over"  # other strategies start when the first ones expect nothing more
+    HAND_OVER = "hand-over"  # strategies in reserve start when the others expect nothing more
 
 
 def checked(text: str) -> str:

@@ -26,6 +26,7 @@ from bench import engines, hosting, note, show, zoo
 from domain import errors
 from domain.artifacts import Conditions, Runtime, Timing, Variant
 from domain.ports import Engine
+from domain.search_parts import SearchPart
 from tuner.engines.runtime.library.linking import LIBRARY
 from tuner.host import catalogue, environments, hardware
 from tuner.host.catalogue import EngineSpec
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     device = hardware.device(options.threads)
     report = {
         "device": device.key, "threads": options.threads, "seconds": options.seconds, "tuner": options.tuner,
-        "models": measured, **summary(measured),
+        "without": options.without, "models": measured, **summary(measured),
     }  # fmt: skip
     show(report)
     return 0
@@ -89,7 +90,7 @@ def _tune(paths: dict[str, Path], options: argparse.Namespace, home: Path, folde
     ]
     if not wanted:
         return
-    with service(folder, home):
+    with service(folder, home, without=options.without):
         for name, precision in wanted:
             model = Model(name=name, path=paths[name], shapes=zoo.MODELS[name].input_shapes)
             order = Order(precision=precision, tuner=options.tuner, seconds=options.seconds, threads=options.threads)
@@ -97,10 +98,14 @@ def _tune(paths: dict[str, Path], options: argparse.Namespace, home: Path, folde
 
 
 @contextmanager
-def service(folder: Path, home: Path) -> Iterator[None]:
-    """Run a service without records in ``folder``, with the engines of the usual home folder."""
+def service(folder: Path, home: Path, *, without: Sequence[str] = ()) -> Iterator[None]:
+    """Run a service without records in ``folder``, with the engines of the usual home folder.
+
+    ``without``: parts of the search that its worker leaves out.
+    """
     settings = {environments.variable(spec): str(environments.interpreter(spec, home)) for spec in _installed(home)}
     settings["TUNESMITH_HOME"] = str(folder)
+    settings["TUNESMITH_SEARCH_WITHOUT"] = ",".join(without)
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -162,6 +167,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     budget.add_argument("--budget", choices=["default"], help="the service's default instead")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tuner", default="auto")
+    parser.add_argument(
+        "--without", nargs="+", choices=[part.value for part in SearchPart], default=[], metavar="PART",
+        help=f"leave parts of the search out, of {', '.join(SearchPart)}",
+    )  # fmt: skip
     parser.add_argument("--precisions", nargs="+", default=["f32"], choices=["f32", "bf16", "int8", "auto"])
     parser.add_argument(
         "--keep", type=Path, help="folder of jobs, records and bundles; what it has is timed and not tuned again"

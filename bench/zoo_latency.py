@@ -33,7 +33,7 @@ from tunesmith import errors as client_errors
 MISSING = 0.5
 """The ratio of a model without a verified library."""
 ENOUGH = 0.95
-_SETTINGS = ("threads", "seconds", "tuner")
+_SETTINGS = ("threads", "seconds", "tuner", "without")
 """Options that rows of one table have in common."""
 _SIDES = {
     "ort": "reference", "openvino": "openvino f32", "untuned_relay": "untuned relay", "untuned_relax": "untuned relax",
@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _has(row: Row, facts: Mapping[str, Any]) -> bool:
-    return all(row[name] == value for name, value in facts.items())
+    return all(row.get(name) == value for name, value in facts.items())
 
 
 def report(kept: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _tune(model: latency.Model, options: argparse.Namespace, home: Path, folder:
     """Return why there is no build; None if there is one."""
     order = latency.Order(precision="f32", tuner=options.tuner, seconds=options.seconds, threads=options.threads)
     try:
-        with latency.service(folder, home):
+        with latency.service(folder, home, without=options.without):
             job = latency.tune(folder, model, order)
     except _FAILURES as error:
         return _first_line(error)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from domain import capabilities, destinations, dispatch
+from domain import capabilities, destinations, dispatch, search_parts
+from domain.search_parts import SearchPart
 from process import logs, tracing
 from process.logs import LogFormat, LogLevel
 from process.settings import Settings
@@ -103,6 +104,14 @@ class WorkerSettings(Settings):
     benchmark_seconds: float = Field(
         default=60.0, gt=0, description="Time limit, in seconds, of the final benchmark of variants."
     )
+
+    search_without: Annotated[str, AfterValidator(search_parts.checked)] = Field(
+        default="",
+        description=f"For benchmarks: comma-separated parts of the search to leave out, of {', '.join(SearchPart)}.",
+    )
+
+    def searches_with(self, part: SearchPart) -> bool:
+        return part not in search_parts.parts_of(self.search_without)
 
     @property
     def settle_seconds(self) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from domain import errors, progress
 from domain.jobs import Tuner
 from domain.records import Record
+from domain.search_parts import SearchPart
 from domain.stage_results import Build
 from tuner.native import autotvm
 from tuner.results import in_network
@@ -47,6 +48,8 @@ def improved(context: JobContext, build: Build) -> Improved | None:
 
     Raises Canceled, and the heartbeat's errors; errors of engines are noted.
     """
+    if not context.settings.searches_with(SearchPart.IN_NETWORK):
+        return None
     if build.tuner is None or not build.records or not context.reference_shares_device:
         return None
     if not builds.process(context, build).is_library:

@@ -73,6 +73,12 @@ def test_a_small_budget_allows_one_tuned_build(bench: Bench, monkeypatch: pytest
     assert not any("in-the-network" in name for name in built(bench))
 
 
+def test_the_choice_can_be_left_out(bench: Bench) -> None:
+    bench.options = {"search_without": "in-network"}
+    assert bench.report(bench.run()).portfolio[0].name == "autotvm"
+    assert not any("in-the-network" in name for name in built(bench))
+
+
 def test_without_a_gain_nothing_is_built_again(bench: Bench) -> None:
     bench.script.layers = lambda chosen: [{**layer, "seconds": 1e-4} for layer in layers(chosen)]
     found = bench.report(bench.run())

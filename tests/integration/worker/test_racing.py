@@ -214,6 +214,15 @@ def test_an_exhausted_leader_hands_over(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("without_rivals")
+def test_handing_over_can_be_left_out(bench: Bench) -> None:
+    bench.script.space_size = 10
+    bench.options = {"search_without": "hand-over"}
+    job_id = run(bench)
+    assert bench.result(job_id, PlanResult).reserves == ()
+    assert spent(bench, job_id) == {"autotvm": 20}
+
+
+@pytest.mark.usefixtures("without_rivals")
 def test_reserves_are_left_alone_while_the_leader_gains(bench: Bench) -> None:
     job_id = run(bench, trials=60)
     assert spent(bench, job_id) == {"autotvm": 60}

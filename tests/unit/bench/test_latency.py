@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench import latency
+from worker.settings import WorkerSettings
 
 ROWS = [
     {"ort_ms": 2.0, "openvino_ms": 1.0, "untuned_ms": 4.0, "tuned_ms": 1.0},
@@ -33,3 +38,22 @@ def test_what_was_tuned_is_found_again(tmp_path: Path) -> None:
         "bf16": (None, {"state": "failed"}),
         "f32": (folder / "bundle-f32", {"state": "succeeded"}),
     }
+
+
+def test_a_service_runs_without_the_named_parts_of_the_search_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def running(*_: Any, **__: Any) -> Iterator[None]:
+        seen.append(WorkerSettings().search_without)
+        yield
+
+    monkeypatch.setattr(latency.hosting, "running", running)
+    monkeypatch.setenv("TUNESMITH_SEARCH_WITHOUT", "hand-over")
+    for without in (["in-network", "hand-over"], []):
+        with latency.service(tmp_path, tmp_path, without=without):
+            pass
+    assert seen == ["in-network,hand-over", ""]
+    assert os.environ["TUNESMITH_SEARCH_WITHOUT"] == "hand-over"

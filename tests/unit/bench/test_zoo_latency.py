@@ -10,7 +10,7 @@ import pytest
 
 from bench import latency, zoo, zoo_latency
 
-FACTS = {"commit": "abc", "cpu": "a CPU", "threads": 1, "seconds": 300.0, "tuner": "auto"}
+FACTS = {"commit": "abc", "cpu": "a CPU", "threads": 1, "seconds": 300.0, "tuner": "auto", "without": []}
 MEASURED: dict[str, Any] = {
     "ort_ms": 2.0, "openvino_ms": 1.5, "untuned_ms": 3.0, "untuned": {"relay": 3.0, "relax": 9.0},
     "tuned_ms": 3.0, "published_ms": 1.6,
@@ -61,11 +61,11 @@ def test_a_model_without_a_library_counts_half_and_one_without_a_reference_not_a
 def test_a_table_never_mixes_commits_cpus_or_settings() -> None:
     kept = [
         _row("minilm"), _row("magika", part="unseen"), _row("minilm", commit="def"), _row("minilm", cpu="another"),
-        _row("minilm", threads=2),
+        _row("minilm", threads=2), _row("minilm", without=["in-network"]),
     ]  # fmt: skip
     found = zoo_latency.report(kept, FACTS)
     assert [row["model"] for row in found["rows"]] == ["minilm", "magika"]
-    assert found["left_out"] == {"other_commit_or_cpu": 2, "other_settings": 1}
+    assert found["left_out"] == {"other_commit_or_cpu": 2, "other_settings": 2}
     assert {part: found["summary"][part]["models"] for part in found["summary"]} == {"all": 2, "seen": 1, "unseen": 1}
 
 
@@ -96,7 +96,7 @@ def test_an_interrupted_run_continues_and_a_model_that_fails_costs_its_row(
 
     monkeypatch.setattr(zoo, "fetch", fetch)
     monkeypatch.setattr(latency, "tune", tune)
-    monkeypatch.setattr(latency, "service", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(latency, "service", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(latency.Pythons, "of", lambda home: latency.Pythons(home=home, of_engine={}))
     monkeypatch.setattr(latency, "measure", lambda *_, **__: {"ort_ms": 2.0})
     arguments = ["--zoo", "seen", "--rows", str(home / "rows.json"), "--seconds", "60"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from domain.jobs import Precision, Tuner
+from domain.search_parts import SearchPart
 from domain.stage_results import Strategy
 from domain.targets import kind_of
 from domain.tuning_tasks import ExtractedTask
@@ -32,6 +33,8 @@ def of_job(context: JobContext) -> list[Strategy]:
 
 def in_reserve(context: JobContext, raced: Sequence[Strategy]) -> list[Strategy]:
     """Strategies to go on with where those that are ``raced`` expect nothing more, the closest one first."""
+    if not context.settings.searches_with(SearchPart.HAND_OVER):
+        return []
     found = [strategy for strategy in of_job(context) if strategy not in raced]
     options = context.request.tuner_options
     if options.keep_layout and kind_of(context.target.text) == "llvm":

@@ -11,7 +11,7 @@ from typing import Any
 from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
-from domain.stage_results import BaselineResult
+from domain.stage_results import BaselineResult, Build
 from tuner.results import benchmark, bundle, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
@@ -103,7 +103,7 @@ class _Builds:
 
     def __init__(self, context: JobContext, made: _ReferenceRun) -> None:
         self._context = context
-        self._made = made
+        self.made = made
         self.files: list[str] = []
         self.verifications: dict[str, Verification] = {}
         self.choice: list[str] = []
@@ -215,7 +215,7 @@ class _Builds:
         context, started = self._context, self._context.limit.spent
         engine = builds.untuned_process(context, name).get()
         self.start_seconds = max(self.start_seconds, context.limit.spent - started)
-        made = self._made
+        made = self.made
         inputs, expected = ([context.folder / path for path in paths] for paths in (made.inputs, made.expected))
         folder = context.folder / builds.untuned_folder(name)
         try:
@@ -232,7 +232,8 @@ class _Builds:
 class _Rewritten:
     """Builds of the rewritten network by each engine, without records: a search starts from these.
 
-    Only where there is a choice between engines, for which untuned builds tell too little.
+    Only where there is a choice between engines, for which untuned builds tell too little. A wrong build is left out:
+    it will not be published, so its time must not decide which engine leads.
     """
 
     def __init__(self, context: JobContext, untuned: _Builds) -> None:
@@ -252,14 +253,31 @@ class _Rewritten:
     def _make(self, name: str) -> None:
         context = self._context
         build = builds.rewritten(context, name, precisions.first(context.request))
+        process = builds.process(context, build)
         try:
             with context.limit.alternative(last=False):
                 compiled = builds.tuned(context, build, [])
+            found = self._checked(build, process)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error, f"the rewritten network was not built with {name}")
+            process.close()
             return
         self.files += [build.records_file, *compiled.files]
-        self.processes[name] = builds.process(context, build)
+        if found.passed:
+            self.processes[name] = process
+        else:
+            context.note(f"the rewritten network gives wrong results as {name} builds it{_worst(found)}")
+            process.close()
+
+    def _checked(self, build: Build, process: builds.Process) -> Verification:
+        """Verify a build on one input, or on all in a narrower precision, whose gate is a share of them."""
+        made, context = self._untuned.made, self._context
+        count = 1 if build.precision is Precision.F32 else len(made.inputs)
+        inputs, expected = ([context.folder / path for path in paths[:count]] for paths in (made.inputs, made.expected))
+        return verifying.compare(
+            context, process.get(), Variant.TUNED, builds.path(context, build), inputs, expected, kinds=made.kinds,
+            precision=build.precision,
+        )  # fmt: skip
 
 
 def _of_rewritten(engine: str) -> str:

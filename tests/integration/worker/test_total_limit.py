@@ -212,6 +212,20 @@ def test_the_engine_that_makes_most_of_the_rewritten_network_leads(bench: Bench)
     assert bench.report(job_id).portfolio[0].name == "rewritten relax"
 
 
+def test_a_build_of_the_rewritten_network_that_is_wrong_leads_nowhere(bench: Bench) -> None:
+    """It is verified on one input, and the search is then the other engine's."""
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
+    bench.script.wrong = frozenset({"tuned-relax"})
+    job_id = bench.run(tuner=Tuner.AUTO)
+    found = bench.result(job_id, BaselineResult)
+    assert (found.engine, set(found.rewritten)) == ("relay", {"relay"})
+    assert {asked["engine"] for asked in bench.script.asked("tune")} == {"relay"}
+    checked = [asked for asked in bench.script.asked("run") if "rewritten-relax" in str(asked.get("bundle"))]
+    assert Path(checked[0]["inputs"]).name == "0.npz"
+    assert "wrong results as relax builds it (output y: " in " ".join(bench.notes(job_id))
+
+
 def test_a_build_of_the_rewritten_network_that_crashes_leads_nowhere(bench: Bench) -> None:
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextvars
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from domain import errors
 from domain.artifacts import Variant, Verification
@@ -25,7 +29,8 @@ _TIME_SECONDS = 600.0
 _RUNS = {"number": 3, "repeat": 5}
 _PASSES = 2
 _QUICK = ("relax",)
-"""Engines that build in a fraction of the others' time, and so come first: a small budget may allow one more."""
+"""Engines that build in a fraction of the others' time, and so come first where the time is short."""
+Made = TypeVar("Made")
 _CLEARLY = 0.8
 """Another engine is preferred if it takes less than this share of the preferred one's time: the timing is noisy."""
 
@@ -99,7 +104,7 @@ def _references(context: JobContext) -> _ReferenceRun:
 
 
 class _Builds:
-    """Untuned builds of every engine that imports the model; wrong ones are noted and left out."""
+    """Untuned builds of every engine that imports the model, side by side; wrong ones are noted and left out."""
 
     def __init__(self, context: JobContext, made: _ReferenceRun) -> None:
         self._context = context
@@ -121,14 +126,18 @@ class _Builds:
         If an emulator can say of none whether it is correct, those of all that were built.
         """
         made: list[str] = []
-        ordered = sorted(self._engines, key=lambda name: name not in _QUICK)
-        for name in ordered:
-            if made and not self.has_time(name):
+        first, *others = sorted(self._engines, key=lambda name: name not in _QUICK)
+        beside = [name for name in others if self.has_time(name)]
+        with (
+            self._context.limit.alternative(last=not others),
+            _started({name: partial(self._build, name) for name in (first, *beside)}) as started,
+        ):
+            made += [name for name, build in started.items() if self._make(name, build.result)]
+        for name in others:
+            if made and name not in beside:
                 self.choice.append(f"{name} was not tried: the budget is too small for another engine.")
-                continue
-            with self._context.limit.alternative(last=name == ordered[-1]):
-                if self._make(name):
-                    made.append(name)
+            elif name not in beside and self._make(name, partial(self._build, name)):
+                made.append(name)
         right = [name for name in self._engines if name in made]
         if right:
             return [name for name in right if name in self.verifications] or right
@@ -146,11 +155,16 @@ class _Builds:
         expected = self._took.get(engine, max(self._took.values(), default=0.0))
         return self._context.limit.spent + expected <= total_limit.around_seconds(self._context.request.budget)
 
-    def _make(self, name: str) -> bool:
+    def _build(self, name: str) -> tuple[builds.Compiled, float]:
+        """Return the engine's build, and the seconds that it took."""
+        started = self._context.limit.spent
+        built = builds.untuned(self._context, name, builds.untuned_folder(name))
+        return built, self._context.limit.spent - started
+
+    def _make(self, name: str, build: Callable[[], tuple[builds.Compiled, float]]) -> bool:
         context = self._context
-        started = context.limit.spent
         try:
-            built = builds.untuned(context, name, builds.untuned_folder(name))
+            built, seconds = build()
             built_at = context.limit.spent
             found = self._checked(name)
         except errors.TunesmithError as error:
@@ -164,9 +178,10 @@ class _Builds:
         if found is not None and not self._is_right(name, found):
             return False
         self.files += built.files
-        self.build_seconds = max(self.build_seconds, built_at - started)
-        self.verify_seconds = max(self.verify_seconds, context.limit.spent - built_at)
-        self._took[name] = context.limit.spent - started
+        verify_seconds = context.limit.spent - built_at
+        self.build_seconds = max(self.build_seconds, seconds)
+        self.verify_seconds = max(self.verify_seconds, verify_seconds)
+        self._took[name] = seconds + verify_seconds
         return True
 
     def _checked(self, name: str) -> Verification | None:
@@ -245,24 +260,25 @@ class _Rewritten:
     def make(self, right: Sequence[str]) -> _Rewritten:
         context = self._context
         if len(right) > 1 and context.rewrites and context.measures:
-            for name in right:
-                if self._untuned.has_time(name):
-                    self._make(name)
+            usual = precisions.first(context.request)
+            made = {name: builds.rewritten(context, name, usual) for name in right if self._untuned.has_time(name)}
+            calls = {name: partial(builds.tuned, context, build, []) for name, build in made.items()}
+            with context.limit.alternative(last=False), _started(calls) as started:
+                for name, build in made.items():
+                    self._take(name, build, started[name].result)
         return self
 
-    def _make(self, name: str) -> None:
+    def _take(self, name: str, build: Build, compiled: Callable[[], builds.Compiled]) -> None:
         context = self._context
-        build = builds.rewritten(context, name, precisions.first(context.request))
         process = builds.process(context, build)
         try:
-            with context.limit.alternative(last=False):
-                compiled = builds.tuned(context, build, [])
+            files = compiled().files
             found = self._checked(build, process)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error, f"the rewritten network was not built with {name}")
             process.close()
             return
-        self.files += [build.records_file, *compiled.files]
+        self.files += [build.records_file, *files]
         if found.passed:
             self.processes[name] = process
         else:
@@ -278,6 +294,18 @@ class _Rewritten:
             context, process.get(), Variant.TUNED, builds.path(context, build), inputs, expected, kinds=made.kinds,
             precision=build.precision,
         )  # fmt: skip
+
+
+@contextmanager
+def _started(calls: Mapping[str, Callable[[], Made]]) -> Iterator[dict[str, Future[Made]]]:
+    """Run the calls side by side, each of which keeps one core busy in an engine of its own, and end when all are done.
+
+    If the block raises, requests of the calls end with the job or their time limit.
+    """
+    with ThreadPoolExecutor(max(1, len(calls)), thread_name_prefix="build") as executor:
+        yield {
+            name: executor.submit(contextvars.copy_context().run, call) for name, call in calls.items()
+        }
 
 
 def _of_rewritten(engine: str) -> str:

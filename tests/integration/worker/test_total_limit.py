@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,7 +194,7 @@ def test_another_engine_is_tried_if_the_budget_is_worth_it(
     bench: Bench, clock: SimpleNamespace, seconds: float, engines: set[str]
 ) -> None:
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
-    bench.script.takes = takes(16.0, "compile")
+    bench.script.takes = takes(16.0, "check")
     job_id = bench.run(trials=None, seconds=seconds, tuner=Tuner.AUTO)
     assert set(bench.result(job_id, BaselineResult).engines) == engines
     sentence = "relay was not tried: the budget is too small for another engine."

@@ -390,10 +390,11 @@ class Peak(BaseModel):
 
 
 class OperatorTime(BaseModel):
-    """Kernels, and the nodes of ONNX Runtime and layers of OpenVINO that compute the same; times are seconds of a run."""
+    """Kernels, and ONNX Runtime's nodes and OpenVINO's layers that compute the same; times are seconds of a run."""
 
     name: str = Field(
-        description="Of ONNX Runtime's first node or, if none was matched, of the kernel, or the type of OpenVINO's layers."
+        description="Of ONNX Runtime's first node or, if none was matched, of the kernel, or the type of OpenVINO's "
+        "layers."
     )
     kernels: list[str] = Field(description="Empty for nodes that no kernel was matched with.")
     nodes: list[str] = Field(description="Empty for kernels that no node was matched with.")

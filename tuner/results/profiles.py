@@ -251,8 +251,8 @@ def _add_layers(groups: Sequence[_Group], kernels: Sequence[Answer], layers: Seq
     free = [kernel for kernel in kernels if of_kernel[id(kernel)] not in taken]
     nodes = [{**layer, "operator": _OPERATOR_OF.get(layer["operator"], layer["operator"])} for layer in layers]
     rest = [place for place in range(len(nodes)) if place not in found]
-    for kernel, node in _partners(free, [nodes[place] for place in rest]).items():
-        found[rest[node]] = of_kernel[id(free[kernel])]
+    for kernel, partner in _partners(free, [nodes[place] for place in rest]).items():
+        found[rest[partner]] = of_kernel[id(free[kernel])]
     alone: dict[str, _Group] = {}
     for place, (layer, node) in enumerate(zip(layers, nodes, strict=True)):
         if place not in found and node["operator"] in _ELEMENTWISE:

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import contextvars
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
 from domain.stage_results import BaselineResult, Build
-from tuner.results import benchmark, bundle, verification
+from tuner.results import benchmark, bundle, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
 from worker.engines import ONNX
-from worker.pipeline import ahead, builds, emulation, placing, recovery, references, verifying
+from worker.pipeline import ahead, beside, builds, emulation, placing, recovery, references, verifying
 from worker.pipeline.builds import REWRITTEN
 from worker.pipeline.context import INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
-_RUNS = {"number": 3, "repeat": 5}
+_REPEAT = 5
+_NUMBER = 3
+"""Runs of a sample, unless a run of the reference is long enough by itself."""
 _PASSES = 2
 _QUICK = ("relax",)
 """Engines that build in a fraction of the others' time, and so come first where the time is short."""
-Made = TypeVar("Made")
 _CLEARLY = 0.8
 """Another engine is preferred if it takes less than this share of the preferred one's time: the timing is noisy."""
 
@@ -40,8 +38,10 @@ def run(context: JobContext) -> BaselineResult:
     plain = references.make(context) if context.verifies else []
     made = _references(context) if context.verifies else _ReferenceRun()
     untuned = _Builds(context, made)
-    with ahead.extracted(context):
+    with ahead.extracted(context) as extraction:
         right = untuned.make()
+        if context.engine not in right:
+            extraction.stop()
     rewritten = _Rewritten(context, untuned).make(right)
     samples = _time(context, right, rewritten.processes, made)
     seconds = {name: min(map(statistics.median, passes)) for name, passes in samples.items()}
@@ -127,16 +127,16 @@ class _Builds:
         """
         made: list[str] = []
         first, *others = sorted(self._engines, key=lambda name: name not in _QUICK)
-        beside = [name for name in others if self.has_time(name)]
+        also = [name for name in others if self.has_time(name)]
         with (
             self._context.limit.alternative(last=not others),
-            _started({name: partial(self._build, name) for name in (first, *beside)}) as started,
+            beside.started({name: partial(self._build, name) for name in (first, *also)}) as started,
         ):
             made += [name for name, build in started.items() if self._make(name, build.result)]
         for name in others:
-            if made and name not in beside:
+            if made and name not in also:
                 self.choice.append(f"{name} was not tried: the budget is too small for another engine.")
-            elif name not in beside and self._make(name, partial(self._build, name)):
+            elif name not in also and self._make(name, partial(self._build, name)):
                 made.append(name)
         right = [name for name in self._engines if name in made]
         if right:
@@ -263,7 +263,7 @@ class _Rewritten:
             usual = precisions.first(context.request)
             made = {name: builds.rewritten(context, name, usual) for name in right if self._untuned.has_time(name)}
             calls = {name: partial(builds.tuned, context, build, []) for name, build in made.items()}
-            with context.limit.alternative(last=False), _started(calls) as started:
+            with context.limit.alternative(last=False), beside.started(calls) as started:
                 for name, build in made.items():
                     self._take(name, build, started[name].result)
         return self
@@ -294,18 +294,6 @@ class _Rewritten:
             context, process.get(), Variant.TUNED, builds.path(context, build), inputs, expected, kinds=made.kinds,
             precision=build.precision,
         )  # fmt: skip
-
-
-@contextmanager
-def _started(calls: Mapping[str, Callable[[], Made]]) -> Iterator[dict[str, Future[Made]]]:
-    """Run the calls side by side, each of which keeps one core busy in an engine of its own, and end when all are done.
-
-    If the block raises, requests of the calls end with the job or their time limit.
-    """
-    with ThreadPoolExecutor(max(1, len(calls)), thread_name_prefix="build") as executor:
-        yield {
-            name: executor.submit(contextvars.copy_context().run, call) for name, call in calls.items()
-        }
 
 
 def _of_rewritten(engine: str) -> str:
@@ -356,7 +344,7 @@ def _time(
 def _take(context: JobContext, taken: dict[str, list[list[float]]], name: str, timed: Timed[Any]) -> None:
     """Time a build once more; one of the rewritten network that fails is left out."""
     try:
-        taken[name].append(_samples(context, timed))
+        taken[name].append(_samples(context, timed, _number(taken)))
     except errors.EngineError as error:
         if not name.startswith(REWRITTEN):
             raise
@@ -375,8 +363,14 @@ def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
     return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * _CLEARLY else preferred
 
 
-def _samples(context: JobContext, timed: Timed[Any]) -> list[float]:
-    answer = context.ask(timed.engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
+def _number(taken: Mapping[str, Sequence[Sequence[float]]]) -> int:
+    known = taken.get(Variant.REFERENCE)
+    return 1 if known and min(known[0]) > timing.SAMPLE_SECONDS else _NUMBER
+
+
+def _samples(context: JobContext, timed: Timed[Any], number: int) -> list[float]:
+    params = {**timed.params, "number": number, "repeat": _REPEAT}
+    answer = context.ask(timed.engine, "time", params, timeout=_TIME_SECONDS)
     return [float(sample) for sample in answer["samples"]]
 
 

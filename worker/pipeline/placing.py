@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextvars
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from domain import errors, placing
 from domain.jobs import JobRequest, Placement, Tuner
 from domain.placing import Host
-from domain.ports import Engine
 from domain.targets import Device, Target, Toolchain, kind_of
 from storage import jobs
 from tuner.host import hardware
 from worker.engines import EnginePool
+from worker.pipeline import beside
 from worker.pipeline.context import JobContext
 
 Hello = Mapping[str, Any]
@@ -148,12 +147,14 @@ def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
     hellos: dict[str, dict[str, Any]] = {}
     unavailable = []
     failures: list[errors.EngineError] = []
-    for name, started in _start_all(engines_of(request.tuner), pool).items():
-        try:
-            hellos[name] = started.result().hello
-        except errors.EngineError as error:
-            failures.append(error)
-            unavailable.append(f"The {name} engine cannot be used: {error.message[:300].rstrip('.')}.")
+    # Each imports TVM for a second or two.
+    with beside.started({name: partial(pool.get, name) for name in engines_of(request.tuner)}) as started:
+        for name, engine in started.items():
+            try:
+                hellos[name] = engine.result().hello
+            except errors.EngineError as error:
+                failures.append(error)
+                unavailable.append(f"The {name} engine cannot be used: {error.message[:300].rstrip('.')}.")
     if not hellos:
         raise failures[0]
     place = resolve(request, hellos)
@@ -167,12 +168,6 @@ def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
         unavailable=tuple(unavailable),
         plugins={name: tuple(map(str, usable[name].get("plugins", ()))) for name in names},
     )
-
-
-def _start_all(names: Sequence[str], pool: EnginePool) -> dict[str, Future[Engine]]:
-    """Start the engines side by side, each of which imports TVM for a second or two; return when all have started."""
-    with ThreadPoolExecutor(len(names), thread_name_prefix="start") as executor:
-        return {name: executor.submit(contextvars.copy_context().run, pool.get, name) for name in names}
 
 
 def lead(context: JobContext, tuner: Tuner) -> JobContext:

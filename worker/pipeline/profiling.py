@@ -6,21 +6,23 @@ import math
 from pathlib import Path
 from typing import Any
 
-from domain import errors
+from domain import errors, progress
 from domain.artifacts import Report, Runtime, Variant
 from domain.models import ModelFormat
 from domain.ports import Engine
 from domain.profiles import Profile
 from storage import tuning_tasks
+from tuner.host import catalogue
 from tuner.results import peaks, profiles
 from tuner.results.profiles import Task
 from worker.engines import ONNX
-from tuner.host import catalogue
 from worker.pipeline import builds, recovery
 from worker.pipeline.context import JobContext
 
 _SIDE_SECONDS = 1.0
 """Wanted duration of the profiled runs of one side."""
+_SIDE_SHARE = 1 / 120
+"""Of the tuning budget, for the same, whichever is less."""
 _RUNS = (5, 50)
 """Least and most profiled runs."""
 _RUNS_EACH = 4
@@ -118,6 +120,7 @@ def _ask(
     context: JobContext, engine: Engine, model: dict[str, Any], seconds: float, wanted: float = _SIDE_SECONDS
 ) -> dict[str, Any]:
     inputs: Path = context.seeded_inputs[0]
+    wanted = min(wanted, _SIDE_SHARE * progress.tuning_seconds(context.request.budget))
     params = {
         **model, "inputs": str(inputs), "threads": context.threads, "repeat": _repeats(seconds, wanted),
     }  # fmt: skip

@@ -1,8 +1,9 @@
 """Runtimes that users have today, ONNX Runtime and OpenVINO, as candidates for what the bundle runs with.
 
 Each runs the prepared model and, as far as the job's budget allows, the original and the rewritten one; then the
-fastest of these with one option changed at a time. Every candidate is verified before it is timed, and the fastest one of each runtime competes in the benchmark. The
-reference, which is ONNX Runtime with its own options on the prepared model, is one of them.
+fastest of these with one option changed at a time. Every candidate is verified before it is timed, and the fastest one
+of each runtime competes in the benchmark. The reference, which is ONNX Runtime with its own options on the prepared
+model, is one of them.
 
 Candidates run as the bundle's users run them: by ``tunesmith.runtime``, from a folder with a manifest and the model.
 """

@@ -163,8 +163,14 @@ def test_the_profile_sorts_by_loss_and_adds_up(browser: TestClient, full: tuple[
     assert whole[0] - whole[1] == pytest.approx(whole[3], abs=0.0015)
     assert sum(losses) == pytest.approx(whole[3] - parts[-1][3], abs=0.02)
     text = Page(page).text
-    for said in ("kernels without a node: 3", "fused_layout_transform_0 ×3", "nodes without a kernel: 1", "GB/s from",
-                 "layers of OpenVINO alone: 2", "Reorder ×2"):
+    for said in (
+        "kernels without a node: 3",
+        "fused_layout_transform_0 ×3",
+        "nodes without a kernel: 1",
+        "GB/s from",
+        "layers of OpenVINO alone: 2",
+        "Reorder ×2",
+    ):
         assert said in text
     widths = [float(text) for text in re.findall(r'class="is-side-\d" x="0" y="\d+" width="([\d.]+)%"', page)]
     assert max(widths) == pytest.approx(100 / 1.04, abs=0.01)

@@ -246,10 +246,15 @@ def _fused_into(node: Answer, place: int, of_node: Mapping[int, int], kernels: S
 def _add_layers(groups: Sequence[_Group], kernels: Sequence[Answer], layers: Sequence[Answer]) -> list[_Group]:
     """Add OpenVINO's layers to the groups that compute the same; return groups of the others, by type."""
     found = _by_names(groups, layers)
-    taken = set(found.values())
-    of_kernel = {id(kernel): group for group in groups for kernel in group.kernels}
-    free = [kernel for kernel in kernels if of_kernel[id(kernel)] not in taken]
     nodes = [{**layer, "operator": _OPERATOR_OF.get(layer["operator"], layer["operator"])} for layer in layers]
+    of_kernel = {id(kernel): group for group in groups for kernel in group.kernels}
+    # A layer that has a name may be what another runtime fuses into the product before it.
+    taken = set(found.values())
+    computed = {group for place, group in found.items() if nodes[place]["operator"] in _KIND_OF}
+    free = [
+        kernel for kernel in kernels
+        if of_kernel[id(kernel)] not in (computed if _is_of_product(kernel) else taken)
+    ]  # fmt: skip
     rest = [place for place in range(len(nodes)) if place not in found]
     for kernel, partner in _partners(free, [nodes[place] for place in rest]).items():
         found[rest[partner]] = of_kernel[id(free[kernel])]

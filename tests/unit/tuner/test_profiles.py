@@ -146,6 +146,16 @@ def test_layers_of_openvino_stand_beside_the_nodes_that_they_compute() -> None:
     assert {each.openvino_seconds for each in made([BLOCKED], nodes).operators} == {None}
 
 
+def test_a_convolution_of_openvino_is_found_by_its_sizes_though_what_follows_has_the_name() -> None:
+    nodes = [{**CONV, "name": "/gate/HardSigmoid_output_0_nchwc"}]
+    layers = [
+        layer("Convolution", "/1/Conv", [1, 16, 4, 4], read=CONV["inputs"], of="/1/Conv"),
+        layer("HardSigmoid", "/gate/HardSigmoid", [1, 16, 4, 4], of="/gate/HardSigmoid"),
+    ]
+    [only] = made([BLOCKED], nodes, openvino={"seconds": 9e-6, "layers": layers}).operators
+    assert only.layers == ("Convolution /1/Conv", "HardSigmoid /gate/HardSigmoid")
+
+
 def test_what_a_compiler_fuses_belongs_to_the_layer_before() -> None:
     nodes = [CONV, node("HardSwish", "/act", [[1, 16, 4, 4]], [1, 16, 4, 4]), node("MaxPool", "/p", [], [1, 16, 2, 2])]
     found = made([BLOCKED, kernel("fused_nn_max_pool2d", [1, 16, 4, 4], None, [1, 16, 2, 2])], nodes)

@@ -23,10 +23,11 @@ def profile(path: str, inputs: str, threads: int, repeat: int) -> Json:
 
     The two kinds of runs take turns, in two sessions, both in float32. The layers are those after fusion that ran, in
     order of execution: ``name``, ``operator``, ``seconds`` (counted in whole microseconds), ``originals``, the names of
-    the model's nodes that a layer computes, and shapes of ``inputs``, weights among them, and ``outputs``. Raises
-    EngineFailure ``invalid_model``, ``invalid_inputs`` or ``run_failed``.
+    the model's nodes that a layer computes and of their outputs, and shapes of ``inputs``, weights among them, and
+    ``outputs``. Raises EngineFailure ``invalid_model``, ``invalid_inputs`` or ``run_failed``.
     """
-    plain, counted = (_opened(path, threads, counts=counts) for counts in (False, True))
+    model = _model(path)
+    plain, counted = (_opened(model, threads, counts=counts) for counts in (False, True))
     fed = _read(inputs)
     whole: list[float] = []
     runs: list[dict[str, float]] = []
@@ -49,21 +50,31 @@ def profile(path: str, inputs: str, threads: int, repeat: int) -> Json:
     kinds = {each.node_name: each.node_type for each in counted.get_profiling_info()}
     layers = [
         {**layer, "operator": kinds[layer["name"]]}
-        for layer in _layers(counted)
+        for layer in _layers(counted, model)
         if any(layer["name"] in run for run in runs)
     ]
     means = running.quick_mean([[run.get(layer["name"], 0.0) for layer in layers] for run in runs])
     [seconds] = running.quick_mean([[each] for each in whole])
-    timed = [{**layer, "seconds": each} for layer, each in zip(layers, means, strict=True)]
-    return {"seconds": seconds, "layers": timed}
+    times = running.without_profiler(means, seconds)
+    return {
+        "seconds": seconds,
+        "layers": [{**layer, "seconds": each} for layer, each in zip(layers, times, strict=True)],
+    }
 
 
-def _opened(path: str, threads: int, *, counts: bool) -> Any:
+def _model(path: str) -> Any:
+    try:
+        return openvino.Core().read_model(path)
+    except Exception as error:  # As above.
+        raise EngineFailure("invalid_model", f"OpenVINO cannot read the model: {error}"[:1500]) from error
+
+
+def _opened(model: Any, threads: int, *, counts: bool) -> Any:
     settings = {**open_vino.settings(threads, counts=counts), "INFERENCE_PRECISION_HINT": "f32"}
     try:
-        return openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+        return openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
     except Exception as error:  # As above.
-        raise EngineFailure("invalid_model", f"OpenVINO cannot load the model: {error}"[:1500]) from error
+        raise EngineFailure("invalid_model", f"OpenVINO cannot compile the model: {error}"[:1500]) from error
 
 
 def _read(inputs: str) -> dict[str, Any]:
@@ -81,17 +92,25 @@ def _seconds(session: Any, fed: dict[str, Any]) -> float:
     return time.perf_counter() - started
 
 
-def _layers(session: Any) -> list[Json]:
+def _layers(session: Any, model: Any) -> list[Json]:
     """Return what the compiled model says of its layers, in order of execution."""
-    model = session.get_compiled_model().get_runtime_model()
-    ordered = sorted(model.get_ordered_ops(), key=lambda each: int(_fact(each, "execOrder") or 0))
-    return [
-        {
-            "name": each.get_friendly_name(), "originals": _originals(each), "inputs": _shapes(each.inputs()),
-            "outputs": _shapes(each.outputs()),
-        }
-        for each in ordered
-    ]  # fmt: skip
+    outputs = {
+        each.get_friendly_name(): [name for output in each.outputs() for name in output.get_names()]
+        for each in model.get_ops()
+    }
+    compiled = session.get_compiled_model().get_runtime_model()
+    found = []
+    for each in sorted(compiled.get_ordered_ops(), key=lambda layer: int(_fact(layer, "execOrder") or 0)):
+        names = _originals(each)
+        found.append(
+            {
+                "name": each.get_friendly_name(),
+                "originals": [*names, *(output for name in names for output in outputs.get(name, ()))],
+                "inputs": _shapes(each.inputs()),
+                "outputs": _shapes(each.outputs()),
+            }
+        )
+    return found
 
 
 def _originals(layer: Any) -> list[str]:

@@ -38,7 +38,7 @@ class OperatorTime:
     """Kernels of the build and the reference's nodes that compute the same; times are seconds of a run."""
 
     name: str
-    """Of the reference's first node or, if none was matched, of the kernel."""
+    """Of the reference's first node or, if none was matched, of the kernel, or the type of OpenVINO's layers."""
     kernels: tuple[str, ...]
     """Empty for nodes that no kernel was matched with."""
     nodes: tuple[str, ...]
@@ -57,10 +57,17 @@ class OperatorTime:
     """The least time that the machine's peak allows, divided by ``seconds``."""
     bound: Bound | None = None
     """Which limit sets that least time."""
+    layers: tuple[str, ...] = ()
+    """``TYPE name`` of each layer of OpenVINO that computes the same."""
+    openvino_seconds: float | None = None
+    """Time of these layers; None if OpenVINO was not profiled."""
 
     @property
     def loss(self) -> float:
-        """Seconds that the build takes longer than the reference; negative where it is faster."""
+        """Seconds that the build takes longer than the reference; negative where it is faster.
+
+        OpenVINO's time does not count: few of its layers end where the reference's nodes do.
+        """
         return self.seconds - self.reference_seconds
 
 
@@ -68,7 +75,7 @@ class OperatorTime:
 class Profile:
     """A build's time by operator.
 
-    The times of ``operators`` and ``outside`` add up to ``seconds``, those of the reference likewise.
+    The times of ``operators`` and ``outside`` add up to ``seconds``, those of the reference and of OpenVINO likewise.
     """
 
     variant: str
@@ -85,3 +92,6 @@ class Profile:
     operators: tuple[OperatorTime, ...]
     """The largest loss first."""
     peak: Peak
+    openvino_seconds: float | None = None
+    """Of OpenVINO in float32 on the reference's model; None if it was not profiled."""
+    openvino_outside: float | None = None

@@ -30,8 +30,8 @@ _MARGIN = 1.5
 """Factor on the baseline's times: tuned builds differ from the untuned one."""
 _VARIANTS = 3
 _LEAST_AROUND = 30.0
-_TIMED_BY = 2.75
-"""When timings end, in multiples of the tuning budget: a last round, publication and the request take some seconds."""
+_TIMED_BY = 1.75
+"""When timings end, in multiples of the tuning budget: a last round, the profile and publication take some seconds."""
 _FINISHING = (Stage.COMPILE, Stage.VERIFY, Stage.BENCHMARK)
 _RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
@@ -135,10 +135,10 @@ class TotalLimit:
 
 
 def around_seconds(budget: Budget) -> float:
-    """Return for how long the stages before the search may try alternatives, and again those after it repeat timings.
+    """Return for how long the stages before the search may try alternatives, or those after it repeat timings.
 
-    Both as long as the search, so that a job takes at most about three times its tuning budget; what cannot be left
-    out may take longer.
+    Together they may take as long as the search (``seconds_to_repeat``), so that a job takes at most about twice its
+    tuning budget; what cannot be left out may take longer.
     """
     return max(_LEAST_AROUND, progress.tuning_seconds(budget))
 

@@ -390,9 +390,12 @@ class Peak(BaseModel):
 
 
 class OperatorTime(BaseModel):
-    """Kernels and the nodes of ONNX Runtime that compute the same; times are seconds of a run."""
+    """Kernels, and ONNX Runtime's nodes and OpenVINO's layers that compute the same; times are seconds of a run."""
 
-    name: str = Field(description="Of ONNX Runtime's first node or, if none was matched, of the kernel.")
+    name: str = Field(
+        description="Of ONNX Runtime's first node or, if none was matched, of the kernel, or the type of OpenVINO's "
+        "layers."
+    )
     kernels: list[str] = Field(description="Empty for nodes that no kernel was matched with.")
     nodes: list[str] = Field(description="Empty for kernels that no node was matched with.")
     seconds: float = Field(description="In place: within runs of the whole network.")
@@ -404,10 +407,12 @@ class OperatorTime(BaseModel):
     bytes: int | None = Field(description="Size of all tensors that it reads and writes.")
     share: float | None = Field(description="The least time that the machine's peak allows, divided by `seconds`.")
     bound: Bound | None = Field(description="Which limit sets that least time.")
+    layers: list[str] = Field(description="Layers of OpenVINO; those of several operators count with the longest.")
+    openvino_seconds: float | None = Field(description="Of these layers; null if OpenVINO was not profiled.")
 
 
 class Profile(BaseModel):
-    """A build's time by operator; its operators and `outside` add up to `seconds`, and so for the reference."""
+    """A build's time by operator; operators and `outside` add up to `seconds`, and so for ONNX Runtime and OpenVINO."""
 
     variant: Variant
     compared_with: str
@@ -418,6 +423,11 @@ class Profile(BaseModel):
     reference_outside: float
     operators: list[OperatorTime] = Field(description="The largest loss first.")
     peak: Peak
+    openvino_seconds: float | None = Field(
+        description="Of OpenVINO in float32 on the same model as ONNX Runtime; null if it was not profiled: not "
+        "installed, not among the job's runtimes, or wrong."
+    )
+    openvino_outside: float | None
 
 
 def job(

@@ -2,6 +2,9 @@
 
 A compiler keeps no names of layers. But a convolution or product has the sizes of its data, weights and result whatever
 the layout, and both run nearly in the same order. What nothing equals stands by itself, so that sums add up.
+
+Layers of OpenVINO have the names of the model's nodes that they compute, which ONNX Runtime keeps, too. Those without
+such a name are matched with kernels as nodes are.
 """
 
 from __future__ import annotations
@@ -45,6 +48,14 @@ _ELEMENTWISE = frozenset(
 """Operators that compilers fuse into the kernel before them."""
 _MOST_PAIRS = 1_000_000
 """Pairs of kernels and nodes that are compared, which takes a few seconds; of more, the first that are alike match."""
+_OPERATOR_OF = {
+    "AvgPool": "AveragePool", "Convolution": "Conv", "Deconvolution": "ConvTranspose", "FullyConnected": "MatMul",
+    "GroupConvolution": "Conv", "Interpolate": "Resize", "MVN": "LayerNormalization", "RMS": "LayerNormalization",
+    "Subgraph": "Mul", "VariadicSplit": "Split",
+}  # fmt: skip
+"""The operator of the usual name that a layer of OpenVINO computes; a ``Subgraph`` is elementwise."""
+_ADDED = re.compile(r"(_nchwc|_output_\d+|/MatMulScaleFusion/)+$")
+"""What ONNX Runtime, exporters and OpenVINO add to the name of a node."""
 _NUMBER = re.compile(r"_?\d+$")
 """What tells kernels of one kind apart."""
 _SHAPE = re.compile(r"\d+(?:×\d+)+")
@@ -62,10 +73,11 @@ class Task:
     """Best time by itself."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Group:
     kernels: list[Answer] = field(default_factory=list)
     nodes: list[Answer] = field(default_factory=list)
+    layers: list[Answer] = field(default_factory=list)
 
 
 def make(
@@ -78,25 +90,34 @@ def make(
     compared_with: str,
     threads: int,
     precision: str,
+    openvino: Answer | None = None,
 ) -> Profile:
-    """Return the profile of a build from the answers of the engines that ran it and the reference.
+    """Return the profile of a build from the answers of the engines that ran it, the reference and OpenVINO.
 
     A peak of operations is compared with builds in f32 alone, in which it was measured.
     """
     groups = _groups(build["layers"], reference["layers"])
+    if openvino is not None:
+        groups += _add_layers(groups, build["layers"], openvino["layers"])
     limits = peak if precision == _FLOAT_PRECISION else Peak(flops=None, bandwidths=peak.bandwidths)
-    operators = [_operator(group, tasks, limits) for group in groups]
+    operators = [_operator(group, tasks, limits, has_layers=openvino is not None) for group in groups]
     return Profile(
         variant=variant,
         compared_with=compared_with,
         threads=threads,
         seconds=build["seconds"],
         reference_seconds=reference["seconds"],
-        outside=build["seconds"] - math.fsum(each["seconds"] for each in build["layers"]),
-        reference_outside=reference["seconds"] - math.fsum(each["seconds"] for each in reference["layers"]),
+        outside=_outside(build),
+        reference_outside=_outside(reference),
         operators=tuple(sorted(operators, key=lambda each: -each.loss)),
         peak=peak,
+        openvino_seconds=openvino["seconds"] if openvino else None,
+        openvino_outside=_outside(openvino) if openvino else None,
     )
+
+
+def _outside(answer: Answer) -> float:
+    return float(answer["seconds"]) - math.fsum(each["seconds"] for each in answer["layers"])
 
 
 def _groups(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> list[_Group]:
@@ -222,7 +243,46 @@ def _fused_into(node: Answer, place: int, of_node: Mapping[int, int], kernels: S
     return None
 
 
-def _operator(group: _Group, tasks: Sequence[Task], peak: Peak) -> OperatorTime:
+def _add_layers(groups: Sequence[_Group], kernels: Sequence[Answer], layers: Sequence[Answer]) -> list[_Group]:
+    """Add OpenVINO's layers to the groups that compute the same; return groups of the others, by type."""
+    found = _by_names(groups, layers)
+    nodes = [{**layer, "operator": _OPERATOR_OF.get(layer["operator"], layer["operator"])} for layer in layers]
+    of_kernel = {id(kernel): group for group in groups for kernel in group.kernels}
+    # A layer that has a name may be what another runtime fuses into the product before it.
+    taken = set(found.values())
+    computed = {group for place, group in found.items() if nodes[place]["operator"] in _KIND_OF}
+    free = [
+        kernel for kernel in kernels
+        if of_kernel[id(kernel)] not in (computed if _is_of_product(kernel) else taken)
+    ]  # fmt: skip
+    rest = [place for place in range(len(nodes)) if place not in found]
+    for kernel, partner in _partners(free, [nodes[place] for place in rest]).items():
+        found[rest[partner]] = of_kernel[id(free[kernel])]
+    alone: dict[str, _Group] = {}
+    for place, (layer, node) in enumerate(zip(layers, nodes, strict=True)):
+        if place not in found and node["operator"] in _ELEMENTWISE:
+            size = _largest(layer["outputs"])
+            before = (each for each in range(place - 1, -1, -1) if each in found)
+            alike = next((each for each in before if _is_near(_largest(layers[each]["outputs"]), size)), None)
+            if alike is not None:
+                found[place] = found[alike]
+        group = found.get(place) or alone.setdefault(layer["operator"], _Group())
+        group.layers.append(layer)
+    return list(alone.values())
+
+
+def _by_names(groups: Sequence[_Group], layers: Sequence[Answer]) -> dict[int, _Group]:
+    """Return groups by places of layers that compute one of their nodes; of several, the one that takes longest."""
+    known = {_ADDED.sub("", node["name"]): (node["seconds"], group) for group in groups for node in group.nodes}
+    found: dict[int, _Group] = {}
+    for place, layer in enumerate(layers):
+        hits = [known[name] for name in (_ADDED.sub("", each) for each in layer["originals"]) if name in known]
+        if hits:
+            found[place] = max(hits, key=lambda hit: hit[0])[1]
+    return found
+
+
+def _operator(group: _Group, tasks: Sequence[Task], peak: Peak, *, has_layers: bool) -> OperatorTime:
     seconds = math.fsum(kernel["seconds"] for kernel in group.kernels)
     first = group.nodes[0] if group.nodes else None
     flop = first["flop"] if first and group.kernels else None
@@ -241,10 +301,14 @@ def _operator(group: _Group, tasks: Sequence[Task], peak: Peak) -> OperatorTime:
         bytes=sum(sizes) if sizes else None,
         share=share,
         bound=bound,
+        layers=tuple(f"{layer['operator']} {layer['name']}" for layer in group.layers),
+        openvino_seconds=math.fsum(layer["seconds"] for layer in group.layers) if has_layers else None,
     )
 
 
 def _name(group: _Group) -> str:
+    if not group.nodes and not group.kernels:
+        return str(group.layers[0]["operator"])
     if not group.nodes:
         return str(group.kernels[0]["name"])
     return str(group.nodes[0]["name" if group.kernels else "operator"])

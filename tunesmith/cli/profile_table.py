@@ -8,7 +8,8 @@ from typing import Any
 
 from tunesmith.cli import output
 
-_HEADERS = ("", "LOSS", "MS", "ONNX RT", "ALONE", "OF PEAK")
+_HEADERS = ("", "LOSS", "MS", "ONNX RT", "OPENVINO", "ALONE", "OF PEAK")
+_OPENVINO = _HEADERS.index("OPENVINO")
 _LEAST_NAME = 20
 _Row = list[str]
 
@@ -19,10 +20,16 @@ def show(profile: Mapping[str, Any], rows: int) -> None:
     lines = [_operator(each) for each in operators[:rows]]
     if operators[rows:]:
         lines.append(_sum(f"{len(operators) - rows} others", operators[rows:]))
-    lines.append(_times("outside of operators", profile["outside"], profile["reference_outside"]))
-    lines.append(_times("whole network", profile["seconds"], profile["reference_seconds"]))
+    outside = (profile["outside"], profile["reference_outside"], profile.get("openvino_outside"))
+    lines.append(_times("outside of operators", *outside))
+    whole = (profile["seconds"], profile["reference_seconds"], profile.get("openvino_seconds"))
+    lines.append(_times("whole network", *whole))
     names = [line[0] for line in lines]
-    figures = output.table(_HEADERS, [["", *line[1:]] for line in lines], right=True)
+    headers = list(_HEADERS)
+    if profile.get("openvino_seconds") is None:
+        for line in (headers, *lines):
+            del line[_OPENVINO]
+    figures = output.table(headers, [["", *line[1:]] for line in lines], right=True)
     room = max(_LEAST_NAME, output.width() - max(map(len, figures)) - 1)
     wide = min(room, max(map(len, names)))
     for name, text in zip(["", *names], figures, strict=True):
@@ -34,32 +41,35 @@ def show(profile: Mapping[str, Any], rows: int) -> None:
 
 def _operator(operator: Mapping[str, Any]) -> _Row:
     alone, share = operator["alone_seconds"], operator["share"]
-    row = _times(_name(operator), operator["seconds"], operator["reference_seconds"])
-    row[4] = "-" if alone is None else _ms(alone)
-    row[5] = "-" if share is None else f"{share:.0%} {operator['bound']}"
+    times = (operator["seconds"], operator["reference_seconds"], operator.get("openvino_seconds"))
+    row = _times(_name(operator), *times)
+    row[-2:] = [_ms(alone), "-" if share is None else f"{share:.0%} {operator['bound']}"]
     return row
 
 
 def _name(operator: Mapping[str, Any]) -> str:
     kernels, nodes = operator["kernels"], operator["nodes"]
-    count = len(kernels or nodes)
-    times = f" ×{count}" if count > 1 and not (kernels and nodes) else ""
+    alone = kernels or nodes or operator.get("layers", ())
+    times = f" ×{len(alone)}" if len(alone) > 1 and not (kernels and nodes) else ""
+    if not kernels and not nodes:
+        return f"{operator['name']}{times} (OpenVINO alone)"
     if not kernels:
         return f"{operator['name']}{times} (no kernel)"
     return str(nodes[0]) if nodes else f"{operator['name']}{times} (no node)"
 
 
 def _sum(name: str, operators: Sequence[Mapping[str, Any]]) -> _Row:
-    ours, theirs = (math.fsum(each[key] for each in operators) for key in ("seconds", "reference_seconds"))
-    return _times(name, ours, theirs)
+    sides = ("seconds", "reference_seconds", "openvino_seconds")
+    ours, theirs, openvino = (math.fsum(each.get(key) or 0.0 for each in operators) for key in sides)
+    return _times(name, ours, theirs, openvino)
 
 
-def _times(name: str, ours: float, theirs: float) -> _Row:
-    return [name, f"{(ours - theirs) * 1e3:+.3f}", _ms(ours), _ms(theirs), "-", "-"]
+def _times(name: str, ours: float, theirs: float, openvino: float | None) -> _Row:
+    return [name, f"{(ours - theirs) * 1e3:+.3f}", _ms(ours), _ms(theirs), _ms(openvino), "-", "-"]
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f}"
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.3f}"
 
 
 def _cut(text: str, width: int) -> str:
@@ -73,6 +83,8 @@ def _cut(text: str, width: int) -> str:
 def _notes(profile: Mapping[str, Any]) -> list[str]:
     threads, peak = profile["threads"], profile["peak"]
     sides = f"the {profile['variant']} build and of {profile['compared_with']}"
+    if profile.get("openvino_seconds") is not None:
+        sides = f"the {profile['variant']} build, of {profile['compared_with']} and of OpenVINO"
     count = f"{threads} thread{'s' if threads != 1 else ''}"
     legend = f"Milliseconds of {sides}, in place, with {count}; ALONE is the best time of the tuning task by itself."
     speeds = [f"{each['speed'] / 1e9:.0f} GB/s from {output.size(each['size'])}" for each in peak["bandwidths"]]

@@ -12,6 +12,14 @@ _OPTIONS = ("INFERENCE_PRECISION_HINT",)
 """Options that a manifest may have."""
 
 
+def settings(threads: int, *, counts: bool = False) -> dict[str, str]:
+    """Return the settings of a session; ``counts`` times every layer."""
+    return {
+        "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(threads),
+        "PERF_COUNT": "YES" if counts else "NO",
+    }  # fmt: skip
+
+
 class OpenVino(ModelBackend):
     package = "openvino"
 
@@ -19,16 +27,13 @@ class OpenVino(ModelBackend):
         for name in self._facts.options:
             if name not in _OPTIONS:
                 raise self._unknown(name)
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(self._threads),
-            "PERF_COUNT": "YES" if counts else "NO", **self._facts.options,
-        }  # fmt: skip
+        chosen = {**settings(self._threads, counts=counts), **self._facts.options}
         try:
             core = self._module.Core()
             model = core.read_model(str(file))
             # The original model may have dynamic shapes, and those of the bundle are faster.
             model.reshape({name: list(shape) for name, _, shape in self._facts.inputs})
-            return core.compile_model(model, "CPU", settings).create_infer_request()
+            return core.compile_model(model, "CPU", chosen).create_infer_request()
         except Exception as error:  # Errors of its C++ code come as RuntimeError and others.
             raise BackendUnavailable(f"{self.name} cannot load the model: {str(error)[:500]}") from error
 

@@ -16,41 +16,58 @@ from functools import partial
 from typing import Any
 
 from domain import errors
+from domain.ports import Canceled
 from worker.engines import MAIN
 from worker.pipeline import reuse
 from worker.pipeline.context import EXTRACT_SECONDS, JobContext
 
-_AHEAD = "ahead"
+AHEAD = "ahead"
 """Role of the process that extracts."""
 _SHARE = 0.5
 """Of what is left of the job's total limit: stage ``plan``, which knows what the other stages need, may try again."""
 
 
+class Extraction:
+    """What goes on during a block."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """End it: nobody needs the tasks."""
+        self._stopped.set()
+
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+
 @contextmanager
-def extracted(context: JobContext) -> Iterator[None]:
+def extracted(context: JobContext) -> Iterator[Extraction]:
     """Extract during the block, unless the tasks are known, and end when both are done.
 
     Stage ``plan`` finds the tasks in the store, or raises the extraction's error. If the block raises, the extraction
     ends.
     """
     if not context.measures or reuse.known(context) is not None:
-        yield
+        # Stage import may have started it.
+        context.engines.close(context.engine, role=AHEAD)
+        yield Extraction()
         return
     left = context.limit.left
     seconds = EXTRACT_SECONDS if left is None else min(EXTRACT_SECONDS, _SHARE * left)
-    stopped = threading.Event()
+    running = Extraction()
     extract = partial(
         reuse.tasks_of,
-        replace(context, compilers=_AHEAD),
+        replace(context, compilers=AHEAD),
         seconds=seconds,
-        canceled=lambda: stopped.is_set() or context.canceled(),
+        canceled=lambda: running.is_stopped() or context.canceled(),
     )
     with ThreadPoolExecutor(1, thread_name_prefix="extract") as executor:
         extraction = executor.submit(contextvars.copy_context().run, extract)
         try:
-            yield
+            yield running
         except BaseException:
-            stopped.set()
+            running.stop()
             raise
     _settle(context, extraction)
 
@@ -60,9 +77,12 @@ def _settle(context: JobContext, extraction: Future[Any]) -> None:
     if error is None:
         # It has the network that will be searched in its caches.
         context.engines.close(context.engine, role=MAIN)
-        context.engines.change_role(context.engine, _AHEAD, MAIN)
+        context.engines.change_role(context.engine, AHEAD, MAIN)
         return
-    context.engines.close(context.engine, role=_AHEAD)
+    context.engines.close(context.engine, role=AHEAD)
+    if isinstance(error, Canceled):
+        context.heartbeat.check()
+        return
     if not isinstance(error, errors.TunesmithError):
         raise error
     if not isinstance(error, errors.EngineTimeout | errors.TimeLimit):

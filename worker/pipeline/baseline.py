@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from domain import errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
-from domain.stage_results import BaselineResult
-from tuner.results import benchmark, bundle, verification
+from domain.stage_results import BaselineResult, Build
+from tuner.results import benchmark, bundle, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
 from worker.engines import ONNX
-from worker.pipeline import ahead, builds, emulation, placing, recovery, references, verifying
+from worker.pipeline import ahead, beside, builds, emulation, placing, recovery, references, verifying
 from worker.pipeline.builds import REWRITTEN
 from worker.pipeline.context import INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
-_RUNS = {"number": 3, "repeat": 5}
+_REPEAT = 5
+_NUMBER = 3
+"""Runs of a sample, unless a run of the reference is long enough by itself."""
 _PASSES = 2
 _QUICK = ("relax",)
-"""Engines that build in a fraction of the others' time, and so come first: a small budget may allow one more."""
+"""Engines that build in a fraction of the others' time, and so come first where the time is short."""
 _CLEARLY = 0.8
 """Another engine is preferred if it takes less than this share of the preferred one's time: the timing is noisy."""
 
@@ -35,8 +38,10 @@ def run(context: JobContext) -> BaselineResult:
     plain = references.make(context) if context.verifies else []
     made = _references(context) if context.verifies else _ReferenceRun()
     untuned = _Builds(context, made)
-    with ahead.extracted(context):
+    with ahead.extracted(context) as extraction:
         right = untuned.make()
+        if context.engine not in right:
+            extraction.stop()
     rewritten = _Rewritten(context, untuned).make(right)
     samples = _time(context, right, rewritten.processes, made)
     seconds = {name: min(map(statistics.median, passes)) for name, passes in samples.items()}
@@ -99,11 +104,11 @@ def _references(context: JobContext) -> _ReferenceRun:
 
 
 class _Builds:
-    """Untuned builds of every engine that imports the model; wrong ones are noted and left out."""
+    """Untuned builds of every engine that imports the model, side by side; wrong ones are noted and left out."""
 
     def __init__(self, context: JobContext, made: _ReferenceRun) -> None:
         self._context = context
-        self._made = made
+        self.made = made
         self.files: list[str] = []
         self.verifications: dict[str, Verification] = {}
         self.choice: list[str] = []
@@ -121,14 +126,18 @@ class _Builds:
         If an emulator can say of none whether it is correct, those of all that were built.
         """
         made: list[str] = []
-        ordered = sorted(self._engines, key=lambda name: name not in _QUICK)
-        for name in ordered:
-            if made and not self.has_time(name):
+        first, *others = sorted(self._engines, key=lambda name: name not in _QUICK)
+        also = [name for name in others if self.has_time(name)]
+        with (
+            self._context.limit.alternative(last=not others),
+            beside.started({name: partial(self._build, name) for name in (first, *also)}) as started,
+        ):
+            made += [name for name, build in started.items() if self._make(name, build.result)]
+        for name in others:
+            if made and name not in also:
                 self.choice.append(f"{name} was not tried: the budget is too small for another engine.")
-                continue
-            with self._context.limit.alternative(last=name == ordered[-1]):
-                if self._make(name):
-                    made.append(name)
+            elif name not in also and self._make(name, partial(self._build, name)):
+                made.append(name)
         right = [name for name in self._engines if name in made]
         if right:
             return [name for name in right if name in self.verifications] or right
@@ -146,11 +155,16 @@ class _Builds:
         expected = self._took.get(engine, max(self._took.values(), default=0.0))
         return self._context.limit.spent + expected <= total_limit.around_seconds(self._context.request.budget)
 
-    def _make(self, name: str) -> bool:
+    def _build(self, name: str) -> tuple[builds.Compiled, float]:
+        """Return the engine's build, and the seconds that it took."""
+        started = self._context.limit.spent
+        built = builds.untuned(self._context, name, builds.untuned_folder(name))
+        return built, self._context.limit.spent - started
+
+    def _make(self, name: str, build: Callable[[], tuple[builds.Compiled, float]]) -> bool:
         context = self._context
-        started = context.limit.spent
         try:
-            built = builds.untuned(context, name, builds.untuned_folder(name))
+            built, seconds = build()
             built_at = context.limit.spent
             found = self._checked(name)
         except errors.TunesmithError as error:
@@ -164,9 +178,10 @@ class _Builds:
         if found is not None and not self._is_right(name, found):
             return False
         self.files += built.files
-        self.build_seconds = max(self.build_seconds, built_at - started)
-        self.verify_seconds = max(self.verify_seconds, context.limit.spent - built_at)
-        self._took[name] = context.limit.spent - started
+        verify_seconds = context.limit.spent - built_at
+        self.build_seconds = max(self.build_seconds, seconds)
+        self.verify_seconds = max(self.verify_seconds, verify_seconds)
+        self._took[name] = seconds + verify_seconds
         return True
 
     def _checked(self, name: str) -> Verification | None:
@@ -215,7 +230,7 @@ class _Builds:
         context, started = self._context, self._context.limit.spent
         engine = builds.untuned_process(context, name).get()
         self.start_seconds = max(self.start_seconds, context.limit.spent - started)
-        made = self._made
+        made = self.made
         inputs, expected = ([context.folder / path for path in paths] for paths in (made.inputs, made.expected))
         folder = context.folder / builds.untuned_folder(name)
         try:
@@ -232,7 +247,8 @@ class _Builds:
 class _Rewritten:
     """Builds of the rewritten network by each engine, without records: a search starts from these.
 
-    Only where there is a choice between engines, for which untuned builds tell too little.
+    Only where there is a choice between engines, for which untuned builds tell too little. A wrong build is left out:
+    it will not be published, so its time must not decide which engine leads.
     """
 
     def __init__(self, context: JobContext, untuned: _Builds) -> None:
@@ -244,22 +260,40 @@ class _Rewritten:
     def make(self, right: Sequence[str]) -> _Rewritten:
         context = self._context
         if len(right) > 1 and context.rewrites and context.measures:
-            for name in right:
-                if self._untuned.has_time(name):
-                    self._make(name)
+            usual = precisions.first(context.request)
+            made = {name: builds.rewritten(context, name, usual) for name in right if self._untuned.has_time(name)}
+            calls = {name: partial(builds.tuned, context, build, []) for name, build in made.items()}
+            with context.limit.alternative(last=False), beside.started(calls) as started:
+                for name, build in made.items():
+                    self._take(name, build, started[name].result)
         return self
 
-    def _make(self, name: str) -> None:
+    def _take(self, name: str, build: Build, compiled: Callable[[], builds.Compiled]) -> None:
         context = self._context
-        build = builds.rewritten(context, name, precisions.first(context.request))
+        process = builds.process(context, build)
         try:
-            with context.limit.alternative(last=False):
-                compiled = builds.tuned(context, build, [])
+            files = compiled().files
+            found = self._checked(build, process)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error, f"the rewritten network was not built with {name}")
+            process.close()
             return
-        self.files += [build.records_file, *compiled.files]
-        self.processes[name] = builds.process(context, build)
+        self.files += [build.records_file, *files]
+        if found.passed:
+            self.processes[name] = process
+        else:
+            context.note(f"the rewritten network gives wrong results as {name} builds it{_worst(found)}")
+            process.close()
+
+    def _checked(self, build: Build, process: builds.Process) -> Verification:
+        """Verify a build on one input, or on all in a narrower precision, whose gate is a share of them."""
+        made, context = self._untuned.made, self._context
+        count = 1 if build.precision is Precision.F32 else len(made.inputs)
+        inputs, expected = ([context.folder / path for path in paths[:count]] for paths in (made.inputs, made.expected))
+        return verifying.compare(
+            context, process.get(), Variant.TUNED, builds.path(context, build), inputs, expected, kinds=made.kinds,
+            precision=build.precision,
+        )  # fmt: skip
 
 
 def _of_rewritten(engine: str) -> str:
@@ -310,7 +344,7 @@ def _time(
 def _take(context: JobContext, taken: dict[str, list[list[float]]], name: str, timed: Timed[Any]) -> None:
     """Time a build once more; one of the rewritten network that fails is left out."""
     try:
-        taken[name].append(_samples(context, timed))
+        taken[name].append(_samples(context, timed, _number(taken)))
     except errors.EngineError as error:
         if not name.startswith(REWRITTEN):
             raise
@@ -329,8 +363,14 @@ def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
     return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * _CLEARLY else preferred
 
 
-def _samples(context: JobContext, timed: Timed[Any]) -> list[float]:
-    answer = context.ask(timed.engine, "time", {**timed.params, **_RUNS}, timeout=_TIME_SECONDS)
+def _number(taken: Mapping[str, Sequence[Sequence[float]]]) -> int:
+    known = taken.get(Variant.REFERENCE)
+    return 1 if known and min(known[0]) > timing.SAMPLE_SECONDS else _NUMBER
+
+
+def _samples(context: JobContext, timed: Timed[Any], number: int) -> list[float]:
+    params = {**timed.params, "number": number, "repeat": _REPEAT}
+    answer = context.ask(timed.engine, "time", params, timeout=_TIME_SECONDS)
     return [float(sample) for sample in answer["samples"]]
 
 

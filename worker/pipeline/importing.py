@@ -6,8 +6,11 @@ is for jobs that consider int8; its scales come from calibration inputs that ver
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from domain import errors
@@ -18,9 +21,12 @@ from tuner.host.inspection import Rewritten
 from tuner.results import verification
 from tuner.search import precisions
 from worker.engines import ONNX
-from worker.pipeline import recovery, stage_memory
+from worker.pipeline import beside, recovery, stage_memory
+from worker.pipeline.ahead import AHEAD
 from worker.pipeline.context import CHECK_SECONDS, JobContext
 
+_Check = Future[dict[str, Any]]
+"""Of the prepared model by an engine."""
 _QUANTIZE_SECONDS = 1800.0
 _CALIBRATION = "calibration"
 """Folder of the calibration inputs."""
@@ -56,9 +62,12 @@ def run(context: JobContext) -> ImportResult:
     partial.replace(final)
     context.heartbeat.check()
     context.engines.memory_bytes = stage_memory.limit(Stage.IMPORT, prepared.memory_bytes, context.target)
-    refusals, answers = _check(context)
-    engines = [name for name in context.toolchains if name not in {refusal.engine for refusal in refusals}]
-    rewritten = _rewrite(context, engines, _lanes(answers))
+    params = {"model": str(context.prepared), "target": context.target.text, "threads": context.threads}
+    calls = {name: functools.partial(_check, context, name, params) for name in context.toolchains}
+    with context.limit.alternative(last=len(calls) == 1), beside.started(calls) as checks:
+        rewritten = _rewrite(context, checks)
+        refusals, answers = _settled(context, checks)
+    engines = [name for name in context.toolchains if name in answers]
     considered = precisions.considered(context.request, answers)
     quantized = _Quantized()
     if Precision.INT8 in considered:
@@ -84,25 +93,31 @@ def run(context: JobContext) -> ImportResult:
     )
 
 
-def _lanes(answers: Mapping[str, Mapping[str, Any]]) -> int | None:
+def _check(context: JobContext, engine: str, params: dict[str, Any]) -> dict[str, Any]:
+    return context.ask(context.compiler(engine), "check", params, timeout=CHECK_SECONDS)
+
+
+def _lanes(checks: Mapping[str, _Check]) -> int | None:
     """32-bit lanes of the target's vectors, as the last engine that reports them counts them."""
-    lanes = [int(answer["lanes"]) for answer in answers.values() if answer.get("lanes")]
-    return lanes[-1] if lanes else None
+    for check in reversed(list(checks.values())):
+        with contextlib.suppress(errors.TunesmithError):
+            if lanes := check.result().get("lanes"):
+                return int(lanes)
+    return None
 
 
-def _check(context: JobContext) -> tuple[list[_FailedImport], dict[str, dict[str, Any]]]:
+def _settled(
+    context: JobContext, checks: Mapping[str, _Check]
+) -> tuple[list[_FailedImport], dict[str, dict[str, Any]]]:
     """Return the engines that do not import the model, and the answers of those that do.
 
     Raises the preferred engine's error if none imports it.
     """
     refusals: list[_FailedImport] = []
     answers: dict[str, dict[str, Any]] = {}
-    params = {"model": str(context.prepared), "target": context.target.text, "threads": context.threads}
-    last = list(context.toolchains)[-1]
-    for name in context.toolchains:
+    for name, check in checks.items():
         try:
-            with context.limit.alternative(last=name == last):
-                answers[name] = context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
+            answers[name] = check.result()
         except errors.TunesmithError as error:
             recovery.tolerate(context, error)
             refusals.append(_FailedImport(engine=name, error=error))
@@ -192,13 +207,14 @@ class _Rewriting:
     """Sentences for the report."""
 
 
-def _rewrite(context: JobContext, engines: Sequence[str], lanes: int | None) -> _Rewriting:
-    """Rewrite for vectors of ``lanes`` 32-bit lanes; a model that cannot be rewritten is tuned as it is.
+def _rewrite(context: JobContext, checks: Mapping[str, _Check]) -> _Rewriting:
+    """Rewrite for the target's vectors; a model that cannot be rewritten is tuned as it is.
 
-    Raises LeaseLost.
+    The last engine's check tells of the vectors; others may still run. Raises LeaseLost.
     """
     context.rewritten.unlink(missing_ok=True)
-    if not context.rewrites or lanes is None:
+    lanes = _lanes(checks) if context.rewrites else None
+    if lanes is None:
         return _Rewriting()
     partial = context.rewritten.with_name(f"partial-{context.rewritten.name}")
     params = {"path": str(context.prepared), "lanes": lanes, "out_path": str(partial)}
@@ -218,21 +234,27 @@ def _rewrite(context: JobContext, engines: Sequence[str], lanes: int | None) -> 
     return _Rewriting(
         files=[context.rewritten.name],
         applied=made.applied,
-        engines=[name for name in engines if _imports(context, name)],
+        engines=[name for name, check in checks.items() if _imports(context, name, check)],
         choice=[f"The model was {summary}."],
     )
 
 
-def _imports(context: JobContext, engine: str) -> bool:
-    """Whether the engine imports the rewritten model."""
+def _imports(context: JobContext, engine: str, check: _Check) -> bool:
+    """Whether the engine imports the rewritten model, and the model.
+
+    While it still checks that, another process of the engine imports the rewritten one, from which stage ``baseline``
+    extracts the tasks.
+    """
+    is_busy = not check.done()
     try:
-        context.ask(context.compiler(engine), "check", {"model": str(context.rewritten)}, timeout=CHECK_SECONDS)
+        asked = replace(context, compilers=AHEAD) if is_busy else context
+        _check(asked, engine, {"model": str(context.rewritten)})
     except errors.TunesmithError as error:
         recovery.tolerate(
             context, error, f"the {engine} engine cannot import the rewritten model and tunes the original"
         )
         return False
-    return True
+    return check.exception() is None
 
 
 def _describe_all(applied: Mapping[str, int]) -> str:

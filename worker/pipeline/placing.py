@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from domain import errors, placing
@@ -14,6 +15,7 @@ from domain.targets import Device, Target, Toolchain, kind_of
 from storage import jobs
 from tuner.host import hardware
 from worker.engines import EnginePool
+from worker.pipeline import beside
 from worker.pipeline.context import JobContext
 
 Hello = Mapping[str, Any]
@@ -145,12 +147,14 @@ def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
     hellos: dict[str, dict[str, Any]] = {}
     unavailable = []
     failures: list[errors.EngineError] = []
-    for name in engines_of(request.tuner):
-        try:
-            hellos[name] = pool.get(name).hello
-        except errors.EngineError as error:
-            failures.append(error)
-            unavailable.append(f"The {name} engine cannot be used: {error.message[:300].rstrip('.')}.")
+    # Each imports TVM for a second or two.
+    with beside.started({name: partial(pool.get, name) for name in engines_of(request.tuner)}) as started:
+        for name, engine in started.items():
+            try:
+                hellos[name] = engine.result().hello
+            except errors.EngineError as error:
+                failures.append(error)
+                unavailable.append(f"The {name} engine cannot be used: {error.message[:300].rstrip('.')}.")
     if not hellos:
         raise failures[0]
     place = resolve(request, hellos)

@@ -1,4 +1,4 @@
-"""Profiles of builds; that of the published one, beside the reference's, ends stage ``benchmark``."""
+"""Profiles of builds; that of the published one, beside the reference's and OpenVINO's, ends stage ``benchmark``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 from pathlib import Path
 from typing import Any
 
-from domain import errors
-from domain.artifacts import Report, Variant
+from domain import errors, progress
+from domain.artifacts import Report, Runtime, Variant
 from domain.models import ModelFormat
 from domain.ports import Engine
 from domain.profiles import Profile
 from storage import tuning_tasks
+from tuner.host import catalogue
 from tuner.results import peaks, profiles
 from tuner.results.profiles import Task
 from worker.engines import ONNX
@@ -20,6 +21,8 @@ from worker.pipeline.context import JobContext
 
 _SIDE_SECONDS = 1.0
 """Wanted duration of the profiled runs of one side."""
+_SIDE_SHARE = 1 / 120
+"""Of the tuning budget, for the same, whichever is less."""
 _RUNS = (5, 50)
 """Least and most profiled runs."""
 _RUNS_EACH = 4
@@ -29,7 +32,10 @@ _TIMEOUT_SECONDS = 120.0
 
 
 def measure(context: JobContext, report: Report) -> Profile | str:
-    """Return the profile of the published build, or why there is none. A failure does not fail the job."""
+    """Return the profile of the published build, or why there is none. A failure does not fail the job.
+
+    OpenVINO is profiled beside the reference, on its model, if it is installed, one of the job's runtimes, and right.
+    """
     hindrance = _hindrance(context, report)
     if hindrance:
         return hindrance
@@ -72,7 +78,27 @@ def _measure(context: JobContext, report: Report) -> Profile:
         compared_with=report.compared_with,
         threads=context.threads,
         precision=report.precision,
+        openvino=_of_openvino(context, report),
     )
+
+
+def _of_openvino(context: JobContext, report: Report) -> dict[str, Any] | None:
+    """Return OpenVINO's profile of the reference's model; None if it does not run or is wrong there."""
+    name = str(Runtime.OPENVINO)
+    known = [contender.verified for contender in report.portfolio if contender.name == name]
+    if Runtime.OPENVINO not in context.request.runtimes or not all(known):
+        return None
+    role = "profile"
+    try:
+        engine = context.engines.get(catalogue.RUNNING[Runtime.OPENVINO], role=role)
+        return _ask(context, engine, {"path": str(context.prepared)}, _seconds(report, Variant.REFERENCE))
+    except errors.EngineNotInstalled:
+        return None
+    except errors.EngineError as error:
+        recovery.tolerate(context, error, "OpenVINO was not profiled")
+        return None
+    finally:
+        context.engines.close(catalogue.RUNNING[Runtime.OPENVINO], role=role)
 
 
 def duration(run_seconds: float, wanted: float) -> float:
@@ -94,6 +120,7 @@ def _ask(
     context: JobContext, engine: Engine, model: dict[str, Any], seconds: float, wanted: float = _SIDE_SECONDS
 ) -> dict[str, Any]:
     inputs: Path = context.seeded_inputs[0]
+    wanted = min(wanted, _SIDE_SHARE * progress.tuning_seconds(context.request.budget))
     params = {
         **model, "inputs": str(inputs), "threads": context.threads, "repeat": _repeats(seconds, wanted),
     }  # fmt: skip

@@ -1,8 +1,9 @@
 """Runtimes that users have today, ONNX Runtime and OpenVINO, as candidates for what the bundle runs with.
 
-Each runs the original, the prepared and the rewritten model; then the fastest of these with one option changed at a
-time. Every candidate is verified before it is timed, and the fastest one of each runtime competes in the benchmark. The
-reference, which is ONNX Runtime with its own options on the prepared model, is one of them.
+Each runs the prepared model and, as far as the job's budget allows, the original and the rewritten one; then the
+fastest of these with one option changed at a time. Every candidate is verified before it is timed, and the fastest one
+of each runtime competes in the benchmark. The reference, which is ONNX Runtime with its own options on the prepared
+model, is one of them.
 
 Candidates run as the bundle's users run them: by ``tunesmith.runtime``, from a folder with a manifest and the model.
 """
@@ -166,7 +167,7 @@ class _Comparison:
 
     def run(self) -> None:
         """Raises EngineError and the caller's errors."""
-        if not self._allowed():
+        if not self._unspent:
             return
         self._compare(self._of_models())
         best = self._best()
@@ -271,10 +272,19 @@ class _Comparison:
     def _allowed(self) -> float:
         """Seconds of a comparison; the benchmark also needs time for what it chooses."""
         context = self._context
-        start = context.results.baseline.start_seconds
-        least = timing.least_seconds(len(Variant), run=self._run_seconds, start=start)
-        left = total_limit.seconds_to_repeat(context.request.budget, context.limit)
-        return _SHARE * max(0.0, min(context.settings.benchmark_seconds, left, context.limit.unspent - least))
+        left = total_limit.seconds_to_repeat(context.request.budget, context.limit) - self._least
+        return _SHARE * max(0.0, min(context.settings.benchmark_seconds, left, self._unspent))
+
+    @property
+    def _unspent(self) -> float:
+        """Seconds of the job's total limit that the shortest benchmark leaves."""
+        return max(0.0, self._context.limit.unspent - self._least)
+
+    @property
+    def _least(self) -> float:
+        """Seconds of the shortest benchmark."""
+        start = self._context.results.baseline.start_seconds
+        return timing.least_seconds(len(Variant), run=self._run_seconds, start=start)
 
     def _leave_out(self, candidate: Candidate, verdict: str, *, right: bool) -> None:
         self._found.others.append(contender(candidate, verdict, verified=right))

@@ -253,8 +253,8 @@ def _race(
         timed = _timed(context, [right[name].build for name in tuned], plain)
         try:
             with context.exclusive_device():
-                around = total_limit.around_seconds(context.request.budget)
-                seconds = min(context.settings.benchmark_seconds, around) * _TIME_SHARE
+                left = total_limit.seconds_to_repeat(context.request.budget, context.limit)
+                seconds = min(context.settings.benchmark_seconds, left) * _TIME_SHARE
                 times = timing.interleave(
                     timed, rounds=_ROUNDS, samples=_SAMPLES, seconds=seconds, canceled=context.canceled
                 )

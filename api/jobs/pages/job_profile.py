@@ -47,7 +47,7 @@ class OperatorLine(TimeLine):
 class ProfileView:
     profile: Profile
     sides: tuple[str, ...]
-    """Names of the build and of what it is compared with."""
+    """Names of the build, of what it is compared with and, if it was profiled, of OpenVINO."""
     parts: tuple[TimeLine, ...]
     """Parts that add up to ``whole``."""
     whole: TimeLine
@@ -76,44 +76,54 @@ class ProfileView:
 def view(profile: Profile) -> ProfileView:
     """Collect what the page shows."""
     operators = profile.operators
+    count = 2 if profile.openvino_seconds is None else 3
     both = [each for each in operators if each.kernels and each.nodes]
-    without_nodes = [each for each in operators if not each.nodes]
-    without_kernels = [each for each in operators if not each.kernels]
+    without_nodes = [each for each in operators if each.kernels and not each.nodes]
+    without_kernels = [each for each in operators if each.nodes and not each.kernels]
+    of_openvino = [each for each in operators if not each.kernels and not each.nodes]
+    outside = (profile.outside, profile.reference_outside, profile.openvino_outside)
+    whole = (profile.seconds, profile.reference_seconds, profile.openvino_seconds)
+    sums = [
+        ("operators of both", both),
+        (f"kernels without a node: {_count(each.kernels for each in without_nodes)}", without_nodes),
+        (f"nodes without a kernel: {_count(each.nodes for each in without_kernels)}", without_kernels),
+    ]
+    if of_openvino:
+        sums.append((f"layers of OpenVINO alone: {_count(each.layers for each in of_openvino)}", of_openvino))
     return ProfileView(
         profile=profile,
-        sides=(Variant(profile.variant).title(), profile.compared_with),
+        sides=(Variant(profile.variant).title(), profile.compared_with, "OpenVINO")[:count],
         parts=(
-            _sum("operators of both", both),
-            _sum(f"kernels without a node: {_count(each.kernels for each in without_nodes)}", without_nodes),
-            _sum(f"nodes without a kernel: {_count(each.nodes for each in without_kernels)}", without_kernels),
-            TimeLine(name="outside of operators", times=(profile.outside, profile.reference_outside)),
+            *(_sum(name, found, count) for name, found in sums),
+            TimeLine(name="outside of operators", times=outside[:count]),
         ),
-        whole=TimeLine(name="whole network", times=(profile.seconds, profile.reference_seconds)),
-        lines=tuple(_line(each) for each in operators),
+        whole=TimeLine(name="whole network", times=whole[:count]),
+        lines=tuple(_line(each, count) for each in operators),
     )
 
 
-def _sum(name: str, operators: Sequence[OperatorTime]) -> TimeLine:
-    times = [_times(each) for each in operators]
-    sums = (math.fsum(each for each in side if each) for side in zip(*times, strict=True))
-    return TimeLine(name=name, times=tuple(sums) or (0.0, 0.0))
+def _sum(name: str, operators: Sequence[OperatorTime], count: int) -> TimeLine:
+    times = [_times(each, count) for each in operators]
+    return TimeLine(name=name, times=tuple(math.fsum(each[side] or 0.0 for each in times) for side in range(count)))
 
 
-def _line(operator: OperatorTime) -> OperatorLine:
+def _line(operator: OperatorTime, sides: int) -> OperatorLine:
     kernels, nodes = operator.kernels, operator.nodes
-    count = len(kernels or nodes)
+    count = len(kernels or nodes or operator.layers)
     times = f" ×{count}" if count > 1 and not (kernels and nodes) else ""
+    lacking = "no node" if kernels else "no kernel" if nodes else "OpenVINO alone"
     return OperatorLine(
         name=nodes[0] if kernels and nodes else operator.name + times,
-        partners=", ".join(kernels) if nodes and kernels else "no node" if kernels else "no kernel",
-        times=_times(operator),
+        partners=", ".join(kernels) if nodes and kernels else lacking,
+        times=_times(operator, sides),
         operator=operator,
     )
 
 
-def _times(operator: OperatorTime) -> tuple[float | None, ...]:
+def _times(operator: OperatorTime, sides: int) -> tuple[float | None, ...]:
     ours = operator.seconds if operator.kernels else None
-    return ours, operator.reference_seconds if operator.nodes else None
+    theirs = operator.reference_seconds if operator.nodes else None
+    return (ours, theirs, operator.openvino_seconds if operator.layers else None)[:sides]
 
 
 def _scale(lines: Sequence[TimeLine]) -> float:

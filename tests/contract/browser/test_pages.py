@@ -96,7 +96,7 @@ def test_bars_of_a_profile_are_as_long_as_the_times_beside_them(
         operators = profile.get_by_role("region", name="Operators of the profile")
         first = operators.locator("tbody tr").first
         ours, theirs = (float(cell) for cell in first.locator("td").all_inner_texts()[1:3])
-        bars = profile.locator(".bar-row").nth(2).locator("rect")
+        bars = profile.locator(".bar-row").nth(3).locator("rect")
         wide, narrow = (bars.nth(place).bounding_box() for place in (0, 1))
         assert wide is not None
         assert narrow is not None

@@ -165,12 +165,13 @@ def test_a_profile_comes_with_success(client: TestClient, service: Service, job:
     assert (early.status_code, early.json()["code"]) == (409, "job_not_finished")
     ScriptedWorker(service).run(job)
     profile = client.get(f"/v1/jobs/{job}/profile").json()
-    first, second, _ = profile["operators"]
+    first, second, *_ = profile["operators"]
     assert (first["loss"], first["bound"], first["task"]) == (pytest.approx(0.2e-3), "compute", 0)
     assert (second["alone_seconds"], second["nodes"]) == (None, [])
     for ours, outside, whole in (
         ("seconds", "outside", "seconds"),
         ("reference_seconds", "reference_outside", "reference_seconds"),
+        ("openvino_seconds", "openvino_outside", "openvino_seconds"),
     ):
         assert sum(each[ours] for each in profile["operators"]) + profile[outside] == pytest.approx(profile[whole])
 

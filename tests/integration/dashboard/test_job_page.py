@@ -155,15 +155,22 @@ def test_the_profile_sorts_by_loss_and_adds_up(browser: TestClient, full: tuple[
     page = _profile(look(browser, full[1].succeeded))
     losses = [float(text) for text in re.findall(r'data-label="Loss">([^<]+)<', page)]
     assert losses == sorted(losses, reverse=True)
-    assert len(losses) == len(RESNET.operators) + 2
+    assert len(losses) == len(RESNET.operators) + 3
     sums = page.split("Sums of the profile")[1].split("</table>")[0]
     cells = [[float(text) for text in re.findall(r'"number">([-+.\d]+)<', row)] for row in sums.split("<tr>")[2:]]
     *parts, whole = cells
     assert [sum(side) for side in zip(*parts, strict=True)] == pytest.approx(whole, abs=0.003)
-    assert whole[0] - whole[1] == pytest.approx(whole[2], abs=0.0015)
-    assert sum(losses) == pytest.approx(whole[2] - parts[-1][2], abs=0.02)
+    assert whole[0] - whole[1] == pytest.approx(whole[3], abs=0.0015)
+    assert sum(losses) == pytest.approx(whole[3] - parts[-1][3], abs=0.02)
     text = Page(page).text
-    for said in ("kernels without a node: 3", "fused_layout_transform_0 ×3", "nodes without a kernel: 1", "GB/s from"):
+    for said in (
+        "kernels without a node: 3",
+        "fused_layout_transform_0 ×3",
+        "nodes without a kernel: 1",
+        "GB/s from",
+        "layers of OpenVINO alone: 2",
+        "Reorder ×2",
+    ):
         assert said in text
     widths = [float(text) for text in re.findall(r'class="is-side-\d" x="0" y="\d+" width="([\d.]+)%"', page)]
     assert max(widths) == pytest.approx(100 / 1.04, abs=0.01)

@@ -80,17 +80,20 @@ def test_explain_sorts_by_loss_and_adds_up(
     status, out, err = run(capsys, "explain", job, "--rows", 1)
     assert status == 0, err
     assert [re.split(r"  +", line) for line in out.splitlines()[:5]] == [
-        ["", "LOSS", "MS", "ONNX RT", "ALONE", "OF PEAK"],
-        ["Conv /stem/Conv", "+0.200", "0.700", "0.500", "0.400", "25% compute"],
-        ["2 others", "-0.050", "0.300", "0.350", "-", "-"],
-        ["outside of operators", "+0.050", "0.100", "0.050", "-", "-"],
-        ["whole network", "+0.200", "1.100", "0.900", "-", "-"],
+        ["", "LOSS", "MS", "ONNX RT", "OPENVINO", "ALONE", "OF PEAK"],
+        ["Conv /stem/Conv", "+0.200", "0.700", "0.500", "0.450", "0.400", "25% compute"],
+        ["3 others", "-0.050", "0.300", "0.350", "0.200", "-", "-"],
+        ["outside of operators", "+0.050", "0.100", "0.050", "0.100", "-", "-"],
+        ["whole network", "+0.200", "1.100", "0.900", "0.750", "-", "-"],
     ]
     assert "Measured peak: 260 GFLOPS, 90 GB/s from 1.0 MB." in out
+    assert max(map(len, out.splitlines())) <= 80, out
+    monkeypatch.setenv("COLUMNS", "100")
     _, out, _ = run(capsys, "explain", job)
     assert re.search(r"layout_transform ×2 \(no node\) +\+0\.300", out)
     assert re.search(r"ReorderInput \(no kernel\) +-0\.350", out)
-    assert max(map(len, out.splitlines())) <= 80, out
+    assert re.search(r"Reorder ×2 \(OpenVINO alone\) +\+0\.000 +0\.000 +0\.000 +0\.200", out)
+    assert max(map(len, out.splitlines())) <= 100, out
     assert parsed(capsys, "explain", job)["operators"][0]["name"] == "/stem/Conv"
 
 

@@ -1,4 +1,4 @@
-"""Tasks are extracted while untuned builds are made."""
+"""Requests that keep one core each run side by side: tasks are extracted while untuned builds are made."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.jobs import JobState
+from domain.jobs import JobState, Tuner
 from domain.ports import Canceled
-from domain.stage_results import PlanResult
+from domain.stage_results import BaselineResult, ImportResult, PlanResult
 from tests.support.worker.fixtures import Bench, Killed
+from tests.support.worker.scripted import HELLO, RELAX
 
 
 def is_untuned(method: str, params: dict[str, Any]) -> bool:
@@ -31,6 +32,51 @@ def test_both_go_on_at_the_same_time_in_two_processes(bench: Bench) -> None:
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
     assert len(bench.script.asked("extract")) == 1
     assert bench.result(job_id, PlanResult).tasks > 0
+
+
+BOTH = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_engines_build_side_by_side(bench: Bench, rewritten: bool) -> None:
+    both = threading.Barrier(2)
+
+    def meet(method: str, params: dict[str, Any]) -> None:
+        if is_untuned(method, params) and ("rewritten" in params["out_dir"]) is rewritten:
+            both.wait(10)
+
+    bench.script.hellos = BOTH
+    bench.script.refuse = meet
+    job_id = bench.run(tuner=Tuner.AUTO)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    found = bench.result(job_id, BaselineResult)
+    assert set(found.engines) == set(found.rewritten) == {"relay", "relax"}
+
+
+def test_an_engine_imports_the_rewritten_model_while_it_checks_the_model(bench: Bench) -> None:
+    both = threading.Barrier(2)
+
+    def meet(method: str, params: dict[str, Any]) -> None:
+        if method == "check" and params["engine"] == "relay":
+            both.wait(10)
+
+    bench.script.hellos = BOTH
+    bench.script.rewritings = {"aligned": 1}
+    bench.script.refuse = meet
+    job_id = bench.run(tuner=Tuner.AUTO)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert set(bench.result(job_id, ImportResult).rewritten) == {"relay", "relax"}
+
+
+def test_nobody_waits_for_tasks_of_an_engine_whose_build_is_wrong(bench: Bench) -> None:
+    bench.script.hellos = BOTH
+    bench.script.wrong = frozenset({"untuned-relay"})
+    bench.script.takes = lambda method, params: 600.0 if (method, params["engine"]) == ("extract", "relay") else 0.0
+    started = time.monotonic()
+    job_id = bench.run(tuner=Tuner.AUTO)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    assert bench.result(job_id, PlanResult).tuner is Tuner.METASCHEDULE
+    assert time.monotonic() - started < 60
 
 
 def test_known_tasks_are_not_extracted_and_need_no_other_process(bench: Bench) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from domain import errors
+from domain.artifacts import Runtime
 from domain.jobs import JobState
 from domain.profiles import Peak
 from domain.stage_results import BenchmarkResult
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
+from tuner.results import timing
 from worker.pipeline import profiling
 
 
@@ -37,6 +39,43 @@ def test_the_published_build_is_profiled_beside_onnx_runtime(bench: Bench) -> No
         member = bundle.extractfile("evidence.json")
         assert member is not None
         assert json.load(member)["profile"]["operators"][0]["name"] == "/Conv"
+
+
+@pytest.fixture
+def _openvino(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is installed."""
+    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
+    bench.script.hellos["openvino"] = {**HELLO, "toolchain": {"engine": "openvino", "openvino": "2026.4.1"}}
+    bench.options = {"benchmark_seconds": 5.0}
+
+
+@pytest.mark.usefixtures("_openvino")
+def test_openvino_is_profiled_if_it_is_one_of_the_runtimes(bench: Bench) -> None:
+    profile = bench.result(bench.run(), BenchmarkResult).profile
+    assert profile is not None
+    assert profile.openvino_seconds == 3e-3
+    assert [each.layers for each in profile.operators] == [("Convolution /Conv",)]
+    narrowed = bench.result(bench.run(runtimes=(Runtime.TVM, Runtime.ONNXRUNTIME)), BenchmarkResult).profile
+    assert narrowed is not None
+    assert (narrowed.openvino_seconds, narrowed.operators[0].openvino_seconds) == (None, None)
+
+
+@pytest.mark.usefixtures("_openvino")
+@pytest.mark.parametrize("wrong", [True, False])
+def test_without_a_profile_of_a_right_openvino_the_rest_remains(bench: Bench, wrong: bool) -> None:
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "profile" and params["engine"] == "openvino":
+            raise errors.EngineRequestFailed("run_failed", "no memory")
+
+    if wrong:
+        bench.script.wrong = frozenset({"openvino"})
+    else:
+        bench.script.refuse = refuse
+    job = bench.run()
+    profile = bench.result(job, BenchmarkResult).profile
+    assert profile is not None
+    assert (profile.reference_seconds, profile.openvino_seconds) == (3e-3, None)
+    assert ("OpenVINO was not profiled: no memory" in bench.notes(job)) is not wrong
 
 
 def test_a_failed_profile_is_a_note(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,7 +194,7 @@ def test_another_engine_is_tried_if_the_budget_is_worth_it(
     bench: Bench, clock: SimpleNamespace, seconds: float, engines: set[str]
 ) -> None:
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
-    bench.script.takes = takes(16.0, "compile")
+    bench.script.takes = takes(16.0, "check")
     job_id = bench.run(trials=None, seconds=seconds, tuner=Tuner.AUTO)
     assert set(bench.result(job_id, BaselineResult).engines) == engines
     sentence = "relay was not tried: the budget is too small for another engine."
@@ -210,6 +211,20 @@ def test_the_engine_that_makes_most_of_the_rewritten_network_leads(bench: Bench)
     assert "relax gives correct results and runs untuned in 2 ms, rewritten in 0.5 ms: it leads." in found.choice
     # No estimate of others keeps a build from the comparison that was made already.
     assert bench.report(job_id).portfolio[0].name == "rewritten relax"
+
+
+def test_a_build_of_the_rewritten_network_that_is_wrong_leads_nowhere(bench: Bench) -> None:
+    """It is verified on one input, and the search is then the other engine's."""
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
+    bench.script.wrong = frozenset({"tuned-relax"})
+    job_id = bench.run(tuner=Tuner.AUTO)
+    found = bench.result(job_id, BaselineResult)
+    assert (found.engine, set(found.rewritten)) == ("relay", {"relay"})
+    assert {asked["engine"] for asked in bench.script.asked("tune")} == {"relay"}
+    checked = [asked for asked in bench.script.asked("run") if "rewritten-relax" in str(asked.get("bundle"))]
+    assert Path(checked[0]["inputs"]).name == "0.npz"
+    assert "wrong results as relax builds it (output y: " in " ".join(bench.notes(job_id))
 
 
 def test_a_build_of_the_rewritten_network_that_crashes_leads_nowhere(bench: Bench) -> None:

@@ -210,11 +210,19 @@ class Story:
         layers = [self._layer(operator, place) for place, operator in enumerate(self.network.operators)]
         transforms = tuple(f"fused_layout_transform_{number}" for number in range(3))
         alone = [
-            OperatorTime(name=transforms[0], kernels=transforms, nodes=(), seconds=2e-4, reference_seconds=0.0),
             OperatorTime(
-                name="ReorderInput", kernels=(), nodes=("ReorderInput r",), seconds=0.0, reference_seconds=1e-4
+                name=transforms[0], kernels=transforms, nodes=(), seconds=2e-4, reference_seconds=0.0,
+                openvino_seconds=0.0,
             ),
-        ]
+            OperatorTime(
+                name="ReorderInput", kernels=(), nodes=("ReorderInput r",), seconds=0.0, reference_seconds=1e-4,
+                openvino_seconds=0.0,
+            ),
+            OperatorTime(
+                name="Reorder", kernels=(), nodes=(), seconds=0.0, reference_seconds=0.0,
+                layers=("Reorder a", "Reorder b"), openvino_seconds=3e-4,
+            ),
+        ]  # fmt: skip
         operators = tuple(sorted([*layers, *alone], key=lambda each: -each.loss))
         return Profile(
             variant="tuned" if self.gain > 1 else "untuned", compared_with="ONNX Runtime", threads=TARGET.threads,
@@ -222,6 +230,7 @@ class Story:
             reference_seconds=0.00005 + sum(each.reference_seconds for each in operators),
             outside=self.network.rest, reference_outside=0.00005, operators=operators,
             peak=Peak(flops=180e9, bandwidths=(Bandwidth(size=2**18, speed=90e9), Bandwidth(size=2**26, speed=12e9))),
+            openvino_seconds=0.0001 + sum(each.openvino_seconds or 0.0 for each in operators), openvino_outside=0.0001,
         )  # fmt: skip
 
     def _layer(self, operator: Operator, place: int) -> OperatorTime:
@@ -232,6 +241,7 @@ class Story:
             name=node.partition(" ")[2], kernels=(f"fused_{operator.name}_{place}",), nodes=(node,), seconds=seconds,
             reference_seconds=0.72 * operator.weight * operator.default, alone_seconds=best, task=place,
             flop=operator.flop, share=min(0.95, operator.flop / 180e9 / seconds), bound=Bound.COMPUTE,
+            layers=(f"Convolution {node}",), openvino_seconds=0.8 * operator.weight * operator.default,
         )  # fmt: skip
 
     def _samples(self, median: float) -> list[float]:

@@ -33,12 +33,18 @@ def node(operator: str, name: str, read: list[list[int]], result: list[int], *, 
 
 
 def made(
-    kernels: Sequence[Any], nodes: Sequence[Any], tasks: Sequence[Task] = (), precision: str = "f32", peak: Peak = PEAK
+    kernels: Sequence[Any],
+    nodes: Sequence[Any],
+    tasks: Sequence[Task] = (),
+    precision: str = "f32",
+    peak: Peak = PEAK,
+    openvino: Any = None,
 ) -> Profile:
     return profiles.make(
         build={"seconds": sum(each["seconds"] for each in kernels) + 3e-6, "layers": kernels},
         reference={"seconds": sum(each["seconds"] for each in nodes) + 2e-6, "layers": nodes},
         tasks=tasks, peak=peak, variant="tuned", compared_with="ONNX Runtime", threads=1, precision=precision,
+        openvino=openvino,
     )  # fmt: skip
 
 
@@ -106,6 +112,48 @@ def test_padded_and_transformed_layers_are_still_the_same() -> None:
         "/c": (("conv2d_winograd",), ("Conv /c",)),
         "/fc": (("fused_nn_dense_add",), ("Gemm /fc",)),
     }
+
+
+def layer(operator: str, name: str, result: list[int], *, us: float = 4, read: Any = ((),), of: str = "") -> Any:
+    return {
+        "name": name, "operator": operator, "originals": of.split(), "inputs": read, "outputs": [result],
+        "seconds": us * 1e-6,
+    }  # fmt: skip
+
+
+def test_layers_of_openvino_stand_beside_the_nodes_that_they_compute() -> None:
+    conv = {**CONV, "name": "/1/Relu_output_0_nchwc", "seconds": 9e-6}
+    unnamed = kernel("fused_nn_dense_add", [1, 100], [13, 100], [1, 13])
+    nodes = [
+        conv, node("Softmax", "/s/Softmax", [[1, 16, 4, 4]], [1, 16, 4, 4]), node("Gemm", "fc", [[1, 100]], [1, 13]),
+    ]  # fmt: skip
+    layers = [
+        layer("Reorder", "x_abcd_acdb_/1/Conv", [1, 8, 4, 4], us=2),
+        layer("Convolution", "/1/Conv", [1, 16, 4, 4], of="/1/Conv/WithoutBiases /1/Conv /1/Relu /s/Softmax"),
+        layer("Subgraph", "Multiply_7", [1, 16, 4, 4], us=1, of="Multiply_7"),
+        layer("FullyConnected", "Gemm_3", [1, 13], read=[[1, 100], [13, 100]], us=6, of="Gemm_3"),
+        layer("Reorder", "y_acdb_abcd", [1, 13], us=2),
+    ]
+    found = made([BLOCKED, unnamed], nodes, openvino={"seconds": 18e-6, "layers": layers})
+    assert {each.name: (each.layers, round((each.openvino_seconds or 0) * 1e6)) for each in found.operators} == {
+        "/1/Relu_output_0_nchwc": (("Convolution /1/Conv", "Subgraph Multiply_7"), 5),
+        "Softmax": ((), 0),
+        "fc": (("FullyConnected Gemm_3",), 6),
+        "Reorder": (("Reorder x_abcd_acdb_/1/Conv", "Reorder y_acdb_abcd"), 4),
+    }
+    assert (found.openvino_seconds, found.openvino_outside) == (18e-6, pytest.approx(3e-6))
+    assert found.operators[-1].loss < 0 == next(each.loss for each in found.operators if each.name == "Reorder")
+    assert {each.openvino_seconds for each in made([BLOCKED], nodes).operators} == {None}
+
+
+def test_a_convolution_of_openvino_is_found_by_its_sizes_though_what_follows_has_the_name() -> None:
+    nodes = [{**CONV, "name": "/gate/HardSigmoid_output_0_nchwc"}]
+    layers = [
+        layer("Convolution", "/1/Conv", [1, 16, 4, 4], read=CONV["inputs"], of="/1/Conv"),
+        layer("HardSigmoid", "/gate/HardSigmoid", [1, 16, 4, 4], of="/gate/HardSigmoid"),
+    ]
+    [only] = made([BLOCKED], nodes, openvino={"seconds": 9e-6, "layers": layers}).operators
+    assert only.layers == ("Convolution /1/Conv", "HardSigmoid /gate/HardSigmoid")
 
 
 def test_what_a_compiler_fuses_belongs_to_the_layer_before() -> None:

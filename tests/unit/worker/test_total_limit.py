@@ -132,7 +132,7 @@ def test_the_time_after_the_search_counts_from_its_end() -> None:
     assert made.since_search == 30.0
 
 
-@pytest.mark.parametrize(("before", "after", "left"), [(30.0, 10.0, 20.0), (70.0, 5.0, 7.5), (95.0, 0.0, 0.0)])
+@pytest.mark.parametrize(("before", "after", "left"), [(20.0, 10.0, 20.0), (40.0, 5.0, 7.5), (55.0, 0.0, 0.0)])
 def test_timings_are_repeated_in_what_earlier_stages_left(before: float, after: float, left: float) -> None:
     made, now = limit(None)
     now[0] += before

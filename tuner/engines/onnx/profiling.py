@@ -65,19 +65,8 @@ def _layers(events: Iterable[Json], whole: float) -> list[Json]:
             found[name] = {**layer, "flop": _flop(facts["op_name"], read, written)}
     # The first run of a session is slower, and the list begins with what is before it.
     means = running.quick_mean([[run.get(name, 0.0) for name in found] for run in runs[2:]])
-    times = _without_profiler(means, whole)
+    times = running.without_profiler(means, whole)
     return [{**layer, "seconds": seconds} for layer, seconds in zip(found.values(), times, strict=True)]
-
-
-def _without_profiler(times: Sequence[float], whole: float) -> list[float]:
-    """Subtract what the profiler adds to each node while it describes it: 5 µs, more than small nodes take.
-
-    It is the same for all nodes, so at most the time of the quickest one, and no more than the nodes take longer
-    together than a plain run, of ``whole`` seconds.
-    """
-    excess = math.fsum(times) - whole
-    taken = max(0.0, min([excess / len(times), *times])) if times else 0.0
-    return [time - taken for time in times]
 
 
 def _shapes(told: Any) -> list[list[int]]:

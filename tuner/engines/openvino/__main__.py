@@ -1,6 +1,6 @@
 """Entry point of the openvino engine: ``python -m tuner.engines.openvino --event-fd N``.
 
-It runs bundles, and the models of candidates for one, as users of OpenVINO do.
+It runs bundles, and the models of candidates for one, as users of OpenVINO do, and times the layers of models.
 """
 
 from __future__ import annotations
@@ -9,11 +9,17 @@ import sys
 
 import openvino
 
+from tuner.engines.openvino import profiling
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import running
 
-HANDLERS = running.handlers()
+HANDLERS = {
+    **running.handlers(),
+    "profile": lambda params, _: profiling.profile(
+        params["path"], params["inputs"], params["threads"], params["repeat"]
+    ),
+}
 
 
 def _hello() -> Json:

@@ -21,6 +21,7 @@ from tuner.search import racing
 from worker import total_limit
 from worker.pipeline import builds, compiling, in_place, profiling, recovery, reuse
 from worker.pipeline.context import JobContext
+from worker.pipeline.search import mixing
 
 _Choice = Record | None
 """A workload's record in a build; None for the schedule of an untuned build."""
@@ -114,7 +115,8 @@ class _Search:
         return Improved(build=made, operators=len(found))
 
     def _tasks(self) -> Sequence[Any]:
-        return reuse.known(builds.view(self._context, self._build)) or ()
+        own = reuse.known(builds.view(self._context, self._build)) or ()
+        return [*own, *mixing.tasks(self._context, self._build)]
 
     def _as_good_untuned(
         self,

@@ -131,7 +131,7 @@ def extract(imported: importing.Imported, target: Any, pairs: Sequence[Any], out
 
     Writes each one's definition to ``out_dir`` if given.
     """
-    tasks = []
+    tasks: list[Json] = []
     for task in _tasks(imported, target, pairs):
         dag = workloads.search_task(task.key, target).compute_dag
         tasks.append(

@@ -69,7 +69,9 @@ def test_one_build_uses_the_records_of_both(
     assert asking.agrees(relay, tuned.folder / "both", reference, model, inputs, tuned.folder)
 
 
-def test_a_new_process_finds_what_it_needs_in_the_records(tuned: Tuned, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_new_process_finds_what_it_needs_in_the_records(
+    tuned: Tuned, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     with start("relay", tmp_path_factory.mktemp("logs") / "relay.log") as engine:
         found = engine.request("compile", tuned.request(tuned.autotvm + tuned.ansor, "anew"), timeout=120)["records"]
         checked = engine.request("audit", tuned.request(found, "audited"), timeout=120)

@@ -201,8 +201,9 @@ class _TunerSelection:
         return bool(spaces)
 
     def _leads(self, base: _Candidate | None) -> bool:
-        """Whether a strategy is expected to be about as fast as the fastest."""
-        known = {name: each.estimate for name, each in self._candidates.items() if each.estimate is not None}
+        """Whether a strategy is expected to be about as fast as the fastest of those that compete."""
+        rivals = {name: each.estimate for name, each in self._candidates.items() if each.base is None}
+        known = {name: seconds for name, seconds in rivals.items() if seconds is not None}
         return base is not None and racing.near(known).get(base.strategy.name, False)
 
     def _begin(self, candidate: _Candidate) -> None:

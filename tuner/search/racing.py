@@ -232,7 +232,7 @@ class Race:
             return Slice(strategy=new.name, share=min(half, left))
         chosen = min(active, key=lambda strategy: strategy.forecast(left))
         share = chosen.spent if len(active) > 1 else chosen.spent * _WINDOW
-        return Slice(strategy=chosen.name, share=min(max(share, self._impression), left))
+        return Slice(strategy=chosen.name, share=min(max(share, self._impression), left - self._kept(left)))
 
     def is_settled(self, left: float) -> bool:
         """Return whether strategies and budget are left, and no strategy expects more."""
@@ -252,6 +252,11 @@ class Race:
         if found or left < self._impression:
             return found
         return [strategy for strategy in running if strategy not in begun][:1]
+
+    def _kept(self, left: float) -> float:
+        """Return the share that is kept for a reserve that will be due."""
+        waiting = (self._due.get(each.name, 0.0) for each in self._running() if each.reserve and not each.curve)
+        return max((share for share in waiting if share < left), default=0.0)
 
     def verdict(self, strategy: str) -> str:
         """Return why the strategy gets no more slices; empty while it may get some."""

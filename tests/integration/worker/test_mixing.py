@@ -23,8 +23,9 @@ SOFTMAX = '["ansor:softmax"]'
 
 def layers(chosen: Mapping[str, int], *, softmax: float = 2.5e-4) -> list[dict[str, Any]]:
     image, row = [1, 4, 8, 8], [1, 4, 64]
+    conv = {"inputs": [[1, 3, 8, 8]], "weights": [[4, 3, 3, 3]], "outputs": [image]}
     return [
-        {"name": "fused_conv2d", "inputs": [[1, 3, 8, 8]], "weights": [[4, 3, 3, 3]], "outputs": [image], "seconds": 5e-4},
+        {**conv, "name": "fused_conv2d", "seconds": 5e-4},
         {
             "name": "fused_nn_softmax_1", "inputs": [row], "weights": [], "outputs": [row],
             "seconds": 1e-4 if SOFTMAX in chosen else softmax,

@@ -93,6 +93,18 @@ def test_the_next_job_builds_with_the_records_of_both_and_searches_nothing(bench
     assert bench.report(second).portfolio[0].records == 3
 
 
+def test_a_default_schedule_that_is_faster_in_the_network_comes_back(bench: Bench) -> None:
+    def slow_in_place(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
+        conv, softmax = layers(chosen)
+        return [conv, {**softmax, "seconds": 3e-4} if SOFTMAX in chosen else softmax]
+
+    bench.script.layers = slow_in_place
+    folder = "tuned-autotvm-mixed-with-ansor-in-the-network"
+    bench.script.run_seconds = {**bench.script.run_seconds, folder: 0.4e-3}
+    found = bench.report(bench.run(trials=100))
+    assert (found.portfolio[0].name, found.portfolio[0].records) == (f"{MIXED}, in the network", 2)
+
+
 @pytest.mark.parametrize("trial", [12, 23, 30])
 def test_a_lost_worker_costs_no_trial(bench: Bench, kill: Any, trial: int) -> None:
     bench.script.on_trial = lambda count: kill() if count == trial else None

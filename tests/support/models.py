@@ -53,11 +53,12 @@ def dense_network(*, columns: int = 48) -> bytes:
 
 
 def normalized_network() -> bytes:
-    """A convolution, a layer norm and a softmax over 49 places: ``image`` [1, 3, 14, 14] to ``y`` [1, 49, 24]."""
+    """Convolutions, a layer norm and a softmax over 49 places: ``image`` [1, 3, 14, 14] to ``y`` [1, 49, 32]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     nodes = [
         _node("Conv", ["image", "w"], ["c"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-        _node("Relu", ["c"], ["r"]),
+        _node("Conv", ["c", "w2"], ["c2"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        _node("Relu", ["c2"], ["r"]),
         _node("Reshape", ["r", "shape"], ["places"]),
         _node("Transpose", ["places"], ["t"], perm=[0, 2, 1]),
         _node("ReduceMean", ["t"], ["mean"], axes=[2], keepdims=1),
@@ -71,12 +72,13 @@ def normalized_network() -> bytes:
         _node("Softmax", ["s"], ["y"], axis=1),
     ]
     tensors = [
-        _floats("w", (24, 3, 3, 3), weights),
-        _floats("scale", (24,), weights),
+        _floats("w", (32, 3, 3, 3), weights),
+        _floats("w2", (32, 32, 3, 3), weights),
+        _floats("scale", (32,), weights),
         _tensor("epsilon", (), _FLOAT, struct.pack("<f", 1e-5)),
-        _tensor("shape", (3,), _INT64, struct.pack("<3q", 1, 24, 49)),
+        _tensor("shape", (3,), _INT64, struct.pack("<3q", 1, 32, 49)),
     ]
-    return model(nodes, inputs={"image": (1, 3, 14, 14)}, outputs={"y": (1, 49, 24)}, tensors=tensors)
+    return model(nodes, inputs={"image": (1, 3, 14, 14)}, outputs={"y": (1, 49, 32)}, tensors=tensors)
 
 
 def odd_convolution() -> bytes:

@@ -77,6 +77,11 @@ class _Candidate:
     base: _Candidate | None = None
     """The strategy whose build this one's records complete."""
 
+    def take(self, extracted: Sequence[ExtractedTask]) -> None:
+        """Take these tasks to search, but none beside another strategy whose gain would remain unknown."""
+        self.untuned = in_place.seconds(self.context, extracted)
+        self.extracted = [task for task in extracted if self.base is None or task.workload_key in self.untuned]
+
     def reckon(self) -> None:
         if self.base is not None:
             self.estimate = mixing.estimate(self.context, self.extracted, self.untuned, self.base.estimate)
@@ -153,8 +158,7 @@ class _TunerSelection:
             own = {task.workload_key for task in known or ()}
             candidate.trials = sum(record.key.workload_key in own for record in spent)
             if known and candidate.trials:
-                candidate.extracted = known
-                candidate.untuned = in_place.seconds(candidate.context, known)
+                candidate.take(known)
                 candidate.seconds = self._seconds * candidate.trials / len(spent)
                 self._begin(candidate)
                 candidate.reckon()
@@ -185,8 +189,7 @@ class _TunerSelection:
             self._race.end(candidate.strategy.name, f"{candidate.strategy.beside} is not the fastest tuner")
             return False
         if not candidate.extracted:
-            candidate.extracted = reuse.tasks_of(candidate.context)
-            candidate.untuned = in_place.seconds(candidate.context, candidate.extracted)
+            candidate.take(reuse.tasks_of(candidate.context))
             self._begin(candidate)
         spaces = _spaces(candidate.extracted)
         for other in self._candidates.values():

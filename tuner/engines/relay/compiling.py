@@ -116,8 +116,9 @@ def _save(params: Mapping[str, Any], path: Path) -> dict[str, memoryview]:
     return {name: mapped[place] for name, place in places.items()}
 
 
-def optimized(imported: importing.Imported, target: Any, records: list[Any]) -> Any:
-    """Return the module with fused functions that a build with these AutoTVM records lowers.
+def optimized(imported: importing.Imported, target: Any) -> Any:
+    """Return the module with fused functions that a build lowers, in a ``dispatch`` that lowering needs as well: it
+    gets the records of operators in their final layouts.
 
     Raises EngineFailure ``compile_failed``.
     """
@@ -126,8 +127,7 @@ def optimized(imported: importing.Imported, target: Any, records: list[Any]) -> 
         network = simplifying.simplified(imported, target)
 
         def make() -> Any:
-            with dispatch(records):
-                return relay.optimize(network.module, target=target, params=network.params)[0]
+            return relay.optimize(network.module, target=target, params=network.params)[0]
 
         return compiling.build(RELEASE, make, instruments=[simplifying.Folding()], disabled=simplifying.DONE)
 

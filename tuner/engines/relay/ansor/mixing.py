@@ -21,7 +21,7 @@ from tvm.relay.backend import te_compiler
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, importing
 from tuner.engines.relay.ansor import networks, records, workloads
-from tuner.engines.runtime import progress
+from tuner.engines.runtime import faults, progress
 
 Find = Callable[[Any, Any], Any]
 """``find(outs, target)``: the ``te.Schedule`` of a fused function's outputs, or None for the implementation's own."""
@@ -97,12 +97,17 @@ def _subgraph(outs: Any) -> Any | None:
     if autotvm.task.get_workload(outs) is not None:
         return None
     tensors, has_free_layouts, _ = traverse_to_get_io_tensors(list(outs))
-    if not tensors or has_free_layouts or not _is_computed(outs):
+    if not tensors or has_free_layouts or not _is_computed(outs) or any(map(_may_be_index, tensors[: -len(outs)])):
         return None
     try:
         return auto_scheduler.ComputeDAG(tensors)
     except tvm.TVMError:
         return None
+
+
+def _may_be_index(tensor: Any) -> bool:
+    """Whether a tensor's values may be positions in another one, which those of a measurement would exceed."""
+    return str(tensor.dtype).startswith(("int", "uint")) and str(tensor.dtype) != "uint1"
 
 
 def _is_computed(outs: Sequence[Any]) -> bool:
@@ -156,20 +161,21 @@ def register_all(imported: importing.Imported, target: Any, pairs: Sequence[Any]
 
 def _tasks(imported: importing.Imported, target: Any, pairs: Sequence[Any]) -> list[_Task]:
     found: dict[str, _Task] = {}
-    counts = _functions(compiling.optimized(imported, target, list(pairs)))
-    progress.begin("extract", sum(len(_names(function)) for function, _ in counts))
-    # It would not ask for schedules that it knows.
-    te_compiler.get().clear()
-    for function, count in counts:
-        key = _lowered(function, target, pairs)
-        if key is not None:
-            before = found[key].weight if key in found else 0
-            found[key] = _Task(key=key, operators=_names(function), weight=before + count)
+    with compiling.dispatch(list(pairs)):
+        counts = _functions(compiling.optimized(imported, target))
+        progress.begin("extract", sum(len(_names(function)) for function, _ in counts))
+        # It would not ask for schedules that it knows.
+        te_compiler.get().clear()
+        for function, count in counts:
+            key = _lowered(function, target)
+            if key is not None:
+                before = found[key].weight if key in found else 0
+                found[key] = _Task(key=key, operators=_names(function), weight=before + count)
     te_compiler.get().clear()
     return [*found.values()]
 
 
-def _lowered(function: Any, target: Any, pairs: Sequence[Any]) -> str | None:
+def _lowered(function: Any, target: Any) -> str | None:
     """Return the workload key of a fused function, registered; None if it is none of Ansor's."""
     keys: list[str] = []
 
@@ -180,7 +186,7 @@ def _lowered(function: Any, target: Any, pairs: Sequence[Any]) -> str | None:
             register_workload_tensors(key, list(subgraph.tensors))
             keys.append(key)
 
-    with _finding(note), compiling.dispatch(list(pairs)), target:
+    with _finding(note), faults.reported("compile_failed", "TVM cannot extract tasks"), target:
         te_compiler.get().lower(function, target)
     return keys[0] if len(keys) == 1 else None
 

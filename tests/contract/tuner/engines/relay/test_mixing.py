@@ -69,6 +69,14 @@ def test_one_build_uses_the_records_of_both(
     assert asking.agrees(relay, tuned.folder / "both", reference, model, inputs, tuned.folder)
 
 
+def test_layouts_follow_from_the_records_of_autotvm(relay: EngineSession, tuned: Tuned) -> None:
+    winograd = [line for line in tuned.autotvm if "winograd" in json.loads(line)["input"][1]]
+    assert winograd
+    params = tuned.request(winograd, "winograd")
+    beside = {**params, "tuner": "ansor", "beside": params["records"], "out_dir": str(tuned.folder)}
+    assert relay.request("extract", beside, timeout=120)["tasks"]
+
+
 def test_a_new_process_finds_what_it_needs_in_the_records(
     tuned: Tuned, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

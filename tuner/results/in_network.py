@@ -100,7 +100,7 @@ def _sizes_of_kernel(layer: Layer) -> list[tuple[int, ...]]:
 
 _Form = tuple[str, tuple[int, ...], tuple[int, ...]]
 """Operators, as far as kernels' names are never cut off, and the sizes of arguments and results in ascending order."""
-_NAME = 40
+_NAME = 60
 
 
 def _is_product(name: str) -> bool:

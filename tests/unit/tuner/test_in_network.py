@@ -25,7 +25,7 @@ ROWS = [4, 49, 80]
         ("add 4×49×80 ∗ 80 → 4×49×80", kernel("fused_add", [ROWS], [ROWS], weights=[[80]])),
         # The same sizes in blocks of channels.
         ("max_pool2d 1×2×8×8×16 → 1×2×4×4×16", kernel("fused_nn_max_pool2d", [[1, 4, 8, 8, 8]], [[1, 32, 4, 4]])),
-        ("split 4×6 → 4×2, 4×4", kernel("fused_split", [[4, 6]], [[4, 4], [4, 2]])),
+        ("split 4×6 → 4×2 ∗ 4×4", kernel("fused_split", [[4, 6]], [[4, 4], [4, 2]])),
         ("resize+" + "add+" * 30 + "add 8 → 8", kernel("fused_resize" + "_add" * 17 + "_1b2c_", [[8]], [[8]])),
         ("dense 1×256 ∗ 10×256", kernel("fused_nn_contrib_dense_pack", [[1, 256]], [[1, 10]], weights=[[1, 256, 10]])),
     ],

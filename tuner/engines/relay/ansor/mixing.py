@@ -127,7 +127,7 @@ def _is_computed(outs: Sequence[Any]) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class _Task:
     key: str
-    operators: list[str]
+    description: str
     weight: int
 
 
@@ -143,7 +143,7 @@ def extract(imported: importing.Imported, target: Any, pairs: Sequence[Any], out
             {
                 "name": workloads.anchor(dag).name,
                 "workload_key": task.key,
-                "description": _describe(task.operators, dag),
+                "description": task.description,
                 "weight": task.weight,
                 "flop": workloads.flop(dag),
                 "space_size": networks.ENDLESS,
@@ -170,7 +170,7 @@ def _tasks(imported: importing.Imported, target: Any, pairs: Sequence[Any]) -> l
             key = _lowered(function, target)
             if key is not None:
                 before = found[key].weight if key in found else 0
-                found[key] = _Task(key=key, operators=_names(function), weight=before + count)
+                found[key] = _Task(key=key, description=_describe(function), weight=before + count)
     te_compiler.get().clear()
     return [*found.values()]
 
@@ -220,13 +220,13 @@ def _names(function: Any) -> list[str]:
     return names
 
 
-def _describe(operators: Sequence[str], dag: Any) -> str:
-    """Return a readable description with all arguments: ``mean 4×196×64 → 4×196×1``."""
-    arguments = [each for each in dag.tensors if isinstance(each.op, tvm.te.PlaceholderOp)]
-    results = [each for each in dag.tensors if not isinstance(each.op, tvm.te.PlaceholderOp)]
-    texts = [" ∗ ".join(_shape(each) for each in tensors) for tensors in (arguments, results)]
-    return f"{'+'.join(operators)} {texts[0]} → {texts[1]}"
+def _describe(function: Any) -> str:
+    """Return a readable description with all arguments, used or not, and results: ``mean 4×196×64 → 4×196×1``."""
+    given = [shape for parameter in function.params for shape in _shapes(parameter.checked_type)]
+    return f"{'+'.join(_names(function))} {' ∗ '.join(given)} → {' ∗ '.join(_shapes(function.ret_type))}"
 
 
-def _shape(tensor: Any) -> str:
-    return "×".join(str(int(size)) for size in tensor.shape) or "1"
+def _shapes(kind: Any) -> list[str]:
+    if isinstance(kind, relay.TupleType):
+        return [shape for field in kind.fields for shape in _shapes(field)]
+    return ["×".join(str(int(size)) for size in kind.shape) or "1"]

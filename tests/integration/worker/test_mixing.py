@@ -124,7 +124,7 @@ def test_schedules_slower_than_the_default_are_not_built(bench: Bench) -> None:
 
 
 def test_a_small_share_is_not_searched(bench: Bench) -> None:
-    bench.script.layers = lambda chosen: layers(chosen, softmax=4e-5)
+    bench.script.layers = lambda chosen: layers(chosen, softmax=2e-5)
     job_id = bench.run(trials=100)
     assert MIXED not in {each.name for each in bench.result(job_id, PlanResult).reserves}
     assert not any(params.get("beside") for params in bench.script.asked("extract"))

@@ -21,7 +21,7 @@ from worker.pipeline.context import JobContext
 from worker.pipeline.search import strategies
 
 MIXED = Strategy(tuner=Tuner.ANSOR, beside=Tuner.AUTOTVM)
-_LEAST_SHARE = 0.1
+_LEAST_SHARE = 0.05
 """Share of the untuned network's time, of operators without templates, from which they are searched."""
 DUE = 0.3
 """Share of the budget that is left when they are searched at the latest, although AutoTVM still gains."""

@@ -191,7 +191,8 @@ class Contender:
     """A build that competed for publication."""
 
     name: str
-    """``untuned relay``, ``rewritten``, ``autotvm``, ``autotvm, operators alone``, ``metaschedule NCHW``…"""
+    """``untuned relay``, ``rewritten``, ``autotvm``, ``autotvm, operators alone``, ``autotvm, mixed with ansor``,
+    ``metaschedule NCHW``…"""
     tuner: str | None
     engine: str
     precision: str = "f32"

@@ -28,9 +28,14 @@ class Strategy:
     """None for the precision that the job builds in by default."""
     free_layout: bool = False
     """Whether AutoTVM searches any memory layout, after those that neighbouring operators can share."""
+    beside: Tuner | None = None
+    """The tuner whose builds use this one's records, too: the tuning tasks are the operators of such a build for which
+    that tuner has no templates."""
 
     @property
     def name(self) -> str:
+        if self.beside is not None:
+            return f"{self.beside}, mixed with {self.tuner}"
         parts = (str(self.tuner), self.layout, self.precision, "free layout" if self.free_layout else None)
         return " ".join(str(part) for part in parts if part)
 
@@ -58,6 +63,8 @@ class Build:
     precision: Precision
     tuner: Tuner | None = None
     """None for a build without records."""
+    mixed: Tuner | None = None
+    """A second tuner whose records it uses, for operators that the first one has no templates for."""
     layout: str | None = None
     graph_layout: str | None = None
     """How the engine chooses among records of blocked convolutions; None leaves the choice to the engine."""

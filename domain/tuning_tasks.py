@@ -102,9 +102,10 @@ def key_of(
     rewrite: bool,
     options: TunerOptions,
     plugins: Sequence[str] = (),
+    beside: Tuner | None = None,
 ) -> str:
     """Return the key of extracted tasks, a sha256 in hex. ``tuner`` is never ``auto``; ``plugins`` are the engine's
-    descriptions.
+    descriptions. ``beside`` is as in ``Strategy``; which records its build had is not part of the key.
 
     ``model_digest`` is the digest of the engine's input file, or of the uploaded model for lookups before the model is
     prepared and rewritten. ``rewrite`` is the parameter of the build.
@@ -122,5 +123,6 @@ def key_of(
         "rewrite": rewrite,
         "options": {name: getattr(options, name) for name in _DECIDING_OPTIONS},
         "plugins": sorted(plugins),
+        "beside": beside,
     }
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()

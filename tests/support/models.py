@@ -52,6 +52,35 @@ def dense_network(*, columns: int = 48) -> bytes:
     return model(nodes, inputs={"x": (2, 8, 32)}, outputs={"y": (2, 8, 16)}, tensors=tensors)
 
 
+def normalized_network() -> bytes:
+    """Convolutions, a layer norm and a softmax over 49 places: ``image`` [1, 3, 14, 14] to ``y`` [1, 49, 32]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["image", "w"], ["c"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        _node("Conv", ["c", "w2"], ["c2"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        _node("Relu", ["c2"], ["r"]),
+        _node("Reshape", ["r", "shape"], ["places"]),
+        _node("Transpose", ["places"], ["t"], perm=[0, 2, 1]),
+        _node("ReduceMean", ["t"], ["mean"], axes=[2], keepdims=1),
+        _node("Sub", ["t", "mean"], ["d"]),
+        _node("Mul", ["d", "d"], ["squares"]),
+        _node("ReduceMean", ["squares"], ["variance"], axes=[2], keepdims=1),
+        _node("Add", ["variance", "epsilon"], ["v"]),
+        _node("Sqrt", ["v"], ["deviation"]),
+        _node("Div", ["d", "deviation"], ["n"]),
+        _node("Mul", ["n", "scale"], ["s"]),
+        _node("Softmax", ["s"], ["y"], axis=1),
+    ]
+    tensors = [
+        _floats("w", (32, 3, 3, 3), weights),
+        _floats("w2", (32, 32, 3, 3), weights),
+        _floats("scale", (32,), weights),
+        _tensor("epsilon", (), _FLOAT, struct.pack("<f", 1e-5)),
+        _tensor("shape", (3,), _INT64, struct.pack("<3q", 1, 32, 49)),
+    ]
+    return model(nodes, inputs={"image": (1, 3, 14, 14)}, outputs={"y": (1, 49, 32)}, tensors=tensors)
+
+
 def odd_convolution() -> bytes:
     """A convolution whose 61 channels fill no vectors: ``x`` [1, 61, 33, 33] to ``y`` alike.
 

@@ -29,18 +29,28 @@ _SHARE = 0.9
 def places(layers: Sequence[Layer], described: Mapping[str, str]) -> dict[str, list[int]]:
     """Return the positions of each workload's kernels among the layers of a network.
 
-    ``described`` are the descriptions of tuning tasks by workload key. Kernels are recognized by the sizes of data and
-    weights, which no layout changes; what fits several workloads, or none, is left out.
+    ``described`` are the descriptions of tuning tasks by workload key. Products are recognized by the sizes of data and
+    weights, which no layout changes, other kernels by their operators and the sizes of all arguments and results; what
+    fits several workloads, or none, is left out.
     """
-    workloads: dict[tuple[int, ...], list[str]] = {}
+    workloads: dict[object, list[str]] = {}
     for key, description in described.items():
-        workloads.setdefault(_sizes_of_task(description), []).append(key)
+        known = _sizes_of_task(description) if _is_product(description) else _form_of_task(description)
+        workloads.setdefault(known, []).append(key)
     found: dict[str, list[int]] = {}
     for place, layer in enumerate(layers):
-        fitting = {key for sizes in _sizes_of_kernel(layer) for key in workloads.get(sizes, ())}
+        forms = _sizes_of_kernel(layer) if _is_product(layer["name"]) else [_form_of_kernel(layer)]
+        fitting = {key for form in forms for key in workloads.get(form, ())}
         if len(fitting) == 1:
             found.setdefault(fitting.pop(), []).append(place)
     return found
+
+
+def share_of_others(layers: Sequence[Layer]) -> float:
+    """Return the share of a network's time that kernels take which are no products."""
+    total = math.fsum(layer["seconds"] for layer in layers)
+    others = math.fsum(layer["seconds"] for layer in layers if not _is_product(layer["name"]))
+    return others / total if total else 0.0
 
 
 def costly(times: Times) -> list[str]:
@@ -82,10 +92,38 @@ def _sizes_of_task(description: str) -> tuple[int, ...]:
 
 def _sizes_of_kernel(layer: Layer) -> list[tuple[int, ...]]:
     """Return the sizes of data and of each tensor that may be the weights."""
-    if not layer.get("inputs") or not any(part in layer["name"] for part in _PRODUCTS):
+    if not layer.get("inputs"):
         return []
     data, *others = map(math.prod, layer["inputs"])
     return [(data, size) for size in (*map(math.prod, layer["weights"]), *others[:1])]
+
+
+_Form = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""Operators, as far as kernels' names are never cut off, and the sizes of arguments and results in ascending order."""
+_NAME = 60
+
+
+def _is_product(name: str) -> bool:
+    return any(part in name for part in _PRODUCTS)
+
+
+def _form_of_task(description: str) -> _Form:
+    operators, _, shapes = description.partition(" ")
+    sizes = [
+        sorted(math.prod(map(int, shape.split("×"))) for shape in re.findall(r"\d+(?:×\d+)*", part))
+        for part in shapes.partition("→")[::2]
+    ]
+    return _operators(operators.replace("+", "_").replace(".", "_")), tuple(sizes[0]), tuple(sizes[1])
+
+
+def _form_of_kernel(layer: Layer) -> _Form:
+    arguments = [*layer.get("inputs", []), *layer.get("weights", [])]
+    sizes = [tuple(sorted(map(math.prod, shapes))) for shapes in (arguments, layer.get("outputs", []))]
+    return _operators(re.sub(r"_\d+$", "", layer["name"].removeprefix("fused_"))), sizes[0], sizes[1]
+
+
+def _operators(name: str) -> str:
+    return name.replace("nn_", "").replace("contrib_", "")[:_NAME]
 
 
 def _results(layer: Layer) -> tuple[list[list[int]], ...]:

@@ -178,9 +178,21 @@ class Race:
     """The selection of strategies. Deterministic: equal results give equal slices; among equal strategies, the
     first is preferred."""
 
-    def __init__(self, strategies: Sequence[str], *, impression: float, reserves: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        strategies: Sequence[str],
+        *,
+        impression: float,
+        reserves: Collection[str] = (),
+        due: Mapping[str, float] | None = None,
+    ) -> None:
         """``impression`` is the share of the budget of every strategy's first slice; ``reserves`` are strategies that
-        start when no other one expects more, in the order of ``strategies``."""
+        start when no other one expects more, in the order of ``strategies``.
+
+        ``due`` are reserves that improve on another strategy's build instead of competing with it, with the share of
+        the budget that is left when they start at the latest.
+        """
+        self._due = due or {}
         self._strategies = {name: _Strategy(name=name, reserve=name in reserves) for name in strategies}
         self._impression = impression
 
@@ -220,7 +232,7 @@ class Race:
             return Slice(strategy=new.name, share=min(half, left))
         chosen = min(active, key=lambda strategy: strategy.forecast(left))
         share = chosen.spent if len(active) > 1 else chosen.spent * _WINDOW
-        return Slice(strategy=chosen.name, share=min(max(share, self._impression), left))
+        return Slice(strategy=chosen.name, share=min(max(share, self._impression), left - self._kept(left)))
 
     def is_settled(self, left: float) -> bool:
         """Return whether strategies and budget are left, and no strategy expects more."""
@@ -233,10 +245,18 @@ class Race:
         """Return the strategies that may get the next slice: those that expect more, or else the next reserve."""
         running = self._running()
         begun = [strategy for strategy in running if strategy.curve or not strategy.reserve]
+        due = [strategy for strategy in running if strategy not in begun and left <= self._due.get(strategy.name, 0.0)]
+        if due and left >= self._impression:
+            return due[:1]
         found = [strategy for strategy in begun if strategy.expects_more(left)]
         if found or left < self._impression:
             return found
         return [strategy for strategy in running if strategy not in begun][:1]
+
+    def _kept(self, left: float) -> float:
+        """Return the share that is kept for a reserve that will be due."""
+        waiting = (self._due.get(each.name, 0.0) for each in self._running() if each.reserve and not each.curve)
+        return max((share for share in waiting if share < left), default=0.0)
 
     def verdict(self, strategy: str) -> str:
         """Return why the strategy gets no more slices; empty while it may get some."""
@@ -244,8 +264,9 @@ class Race:
 
     def _drop(self, left: float) -> None:
         judged = [strategy for strategy in self._strategies.values() if strategy.judged]
-        best = min((strategy.now for strategy in judged), default=math.inf)
-        for strategy in judged:
+        rivals = [strategy for strategy in judged if strategy.name not in self._due]
+        best = min((strategy.now for strategy in rivals), default=math.inf)
+        for strategy in rivals:
             if not strategy.ended and strategy.bound(left) > best * (1 + _MARGIN):
                 self.end(strategy.name, f"too slow: {_ms(strategy.now)} expected against {_ms(best)}")
 

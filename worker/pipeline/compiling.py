@@ -11,16 +11,12 @@ from domain import errors
 from domain.jobs import Tuner
 from domain.records import Record
 from domain.stage_results import Build, CompileResult, SearchedStrategy, SkippedBuild, Strategy
-from storage import records
 from tuner.search import precisions, racing
-from worker.pipeline import builds, fallback, recovery, reuse
+from worker.pipeline import builds, fallback, in_place, recovery, reuse
 from worker.pipeline.context import COMPILE_SECONDS, JobContext
 from worker.pipeline.fallback import AnyRecord
-from worker.pipeline.reuse import record_identity
-from worker.pipeline.search import strategies
+from worker.pipeline.search import mixing, strategies
 
-CANDIDATES = 128
-"""Records per tuning task for the engine to choose from: the fastest operator is not always best in its network."""
 _NARROWING_ENGINE = "relay"
 """The only engine that builds without records in other precisions than the default one."""
 _NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
@@ -41,14 +37,10 @@ def rebuild(context: JobContext, build: Build, kept: Sequence[Record]) -> Build:
 
 
 def candidate_records(context: JobContext, build: Build) -> list[Record]:
-    """The store's best records of the build's tuner for its tuning tasks, fastest first for each."""
+    """The store's best records of the build's tuners for its tuning tasks, fastest first for each."""
     if build.tuner is None:
         return []
-    view = builds.view(context, build)
-    keys = [task.workload_key for task in reuse.known(view) or ()]
-    with context.database.reading() as session:
-        found = records.top_of_many(session, keys, **record_identity(view), tuner=build.tuner, top=CANDIDATES)
-    return [record for key in keys for record in found.get(key, ())]
+    return [*reuse.best_records(builds.view(context, build)), *mixing.useful_records(context, build)]
 
 
 def _candidates(context: JobContext, build: Build) -> list[AnyRecord]:
@@ -59,7 +51,7 @@ def _candidates(context: JobContext, build: Build) -> list[AnyRecord]:
     view, known = builds.view(context, build), {record.key.workload_key for record in measured}
     keys = [task.workload_key for task in reuse.known(view) or () if task.workload_key not in known]
     with context.database.reading() as session:
-        found = reuse.imported(session, view, keys, tuner=build.tuner, most=CANDIDATES)
+        found = reuse.imported(session, view, keys, tuner=build.tuner, most=reuse.CANDIDATES)
     return [*measured, *(record for key in keys for record in found.get(key, ()))]
 
 
@@ -68,7 +60,8 @@ def _plan(context: JobContext) -> list[Build]:
     searched = {strategy.name: strategy for strategy in context.results.tune.strategies}
     known: list[Strategy] = [*searched.values()]
     if context.measures:
-        known += [strategy for strategy in strategies.of_job(context) if strategy.name not in searched]
+        every = [*strategies.of_job(context), *([mixing.MIXED] if mixing.is_possible(context) else [])]
+        known += [strategy for strategy in every if strategy.name not in searched]
     found: dict[tuple[str, ...], Build] = {}
     for strategy in known:
         build, lines = _build_of(context, strategy, searched.get(strategy.name))
@@ -96,15 +89,26 @@ def _build_of(context: JobContext, strategy: Strategy, searched: SearchedStrateg
     build = Build(
         name=strategy.name,
         engine=strategy.tuner.engine,
-        tuner=strategy.tuner,
+        tuner=strategy.beside or strategy.tuner,
+        mixed=strategy.tuner if strategy.beside else None,
         layout=strategy.layout,
         precision=precisions.first(view.request),
         rewritten=context.rewrites,
-        estimate=searched.estimate if searched else strategies.estimate(view, reuse.known(view) or [], {}),
+        estimate=searched.estimate if searched else _estimate(context, strategy),
         trials=searched.trials if searched else 0,
         seconds_tuned=searched.seconds if searched else 0.0,
     )
     return build, [record.schedule for record in _candidates(context, build)]
+
+
+def _estimate(context: JobContext, strategy: Strategy) -> float | None:
+    """From the store's records, for a strategy that was not searched."""
+    view = strategies.view(context, strategy)
+    extracted = reuse.known(view) or []
+    if strategy.beside is None:
+        return strategies.estimate(view, extracted, {})
+    base = _estimate(context, Strategy(tuner=strategy.beside))
+    return mixing.estimate(view, extracted, in_place.seconds(view, extracted), base) if extracted else None
 
 
 def _without_records(context: JobContext) -> list[Build]:
@@ -177,7 +181,7 @@ class _Builder:
     def _make_both(self, build: Build) -> None:
         """Build with records chosen for the whole graph, and for each operator alone if that differs."""
         kept = self._make(build, _candidates(self._context, build))
-        if kept is None or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
+        if kept is None or build.mixed or build.tuner is not Tuner.AUTOTVM or not self._affords(build):
             return
         alone = replace(build, name=f"{build.name}, operators alone", graph_layout="none")
         if self._differ(build, alone):

@@ -55,6 +55,8 @@ class JobContext:
     """Tuners that may serve the job, the preferred one first; only the requested one, if the job names it."""
     tuner: Tuner
     """The leading tuner; with ``auto`` it may change between stages."""
+    beside: Tuner | None = None
+    """The tuner whose builds are completed by the leading one, as in ``Strategy``."""
     unavailable: tuple[str, ...]
     """One sentence for each engine that ``auto`` cannot use."""
     plugins: dict[str, tuple[str, ...]]

@@ -1,7 +1,8 @@
 """Choice of records inside the network: the fastest one of an operator by itself may not be the fastest there.
 
-The chosen build is made again with the next best records of its costly operators. All these builds are profiled in
-turns, each operator keeps the record with which it was fastest, and the build that results competes with the others.
+The chosen build is made again with the next best records of its costly operators, and without a record where the
+untuned schedule may do better. All these builds are profiled in turns, each operator keeps the schedule with which it
+was fastest, and the build that results competes with the others.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from tuner.native import autotvm
 from tuner.results import in_network
 from tuner.search import racing
 from worker import total_limit
-from worker.pipeline import builds, compiling, profiling, recovery, reuse
+from worker.pipeline import builds, compiling, in_place, profiling, recovery, reuse
 from worker.pipeline.context import JobContext
+from worker.pipeline.search import mixing
 
+_Choice = Record | None
+"""A workload's record in a build; None for the schedule of an untuned build."""
 _MOST_ALTERNATIVES = 3
 _TIME_SHARE = 0.5
 """Share of the time left to repeat timings that the builds may take."""
 _NEAR = 1.5
-"""Records that are slower by themselves than this multiple of the best are not tried."""
+"""Records that are slower by themselves than this multiple of the best are not tried, nor are untuned schedules that
+were slower in the untuned build than this multiple of what the operator takes now."""
 _TURNS = 3
 _SIDE_SECONDS = 0.5
 """Wanted duration of one profile."""
@@ -36,11 +41,11 @@ _LEAST_GAIN = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Improved:
-    """A build whose costly operators have the records that were fastest in the network."""
+    """A build whose costly operators have the schedules that were fastest in the network."""
 
     build: Build
     operators: int
-    """Number of workloads whose record differs from that of the build before."""
+    """Number of workloads whose schedule differs from that of the build before."""
 
 
 def improved(context: JobContext, build: Build) -> Improved | None:
@@ -88,11 +93,13 @@ class _Search:
 
     def run(self, count: int) -> Improved | None:
         chosen, others = self._records()
-        if not any(others.values()):
+        if not chosen:
             return None
         first = self._profile(self._original)
         described = {task.workload_key: task.description for task in self._tasks() if task.workload_key in chosen}
         places = in_network.places(first, described)
+        untuned = self._as_good_untuned(first, places, chosen, described)
+        others = {key: [None, *found] if key in untuned else found for key, found in others.items()}
         costly = [key for key in in_network.costly(in_network.times([first], places)) if others.get(key)]
         alternatives = [
             self._make(number, {key: others[key][number] for key in costly if number < len(others[key])}, chosen)
@@ -111,9 +118,34 @@ class _Search:
         return Improved(build=made, operators=len(found))
 
     def _tasks(self) -> Sequence[Any]:
-        return reuse.known(builds.view(self._context, self._build)) or ()
+        own = reuse.known(builds.view(self._context, self._build)) or ()
+        return [*own, *mixing.tasks(self._context, self._build)]
 
-    def _records(self) -> tuple[dict[str, Record], dict[str, list[Record]]]:
+    def _as_good_untuned(
+        self,
+        first: Sequence[Any],
+        places: Mapping[str, Sequence[int]],
+        chosen: Mapping[str, Record],
+        described: Mapping[str, str],
+    ) -> set[str]:
+        """Return the workloads that may need no record, as the untuned build is about as fast there.
+
+        Without its record, a workload of AutoTVM has the channel blocks of the untuned build, which must be those of
+        its record.
+        """
+        untuned = in_place.layers(builds.view(self._context, self._build))
+        before = in_network.places(untuned, described)
+        times, now = in_network.times([untuned], before), in_network.times([first], places)
+        found = set()
+        for key in places.keys() & before.keys():
+            same = in_network.are_alike([first[at] for at in places[key]], [untuned[at] for at in before[key]])
+            if times[key] / len(before[key]) <= _NEAR * now[key] / len(places[key]) and (
+                same or not _blocks(chosen[key])
+            ):
+                found.add(key)
+        return found
+
+    def _records(self) -> tuple[dict[str, Record], dict[str, list[_Choice]]]:
         """Return the build's own record of each workload, and the next best ones that may take its place."""
         lines = set((self._context.folder / self._original.records_file).read_text().splitlines())
         known: dict[str, list[Record]] = {}
@@ -122,11 +154,11 @@ class _Search:
         chosen = {key: record for key, found in known.items() for record in found if record.schedule.strip() in lines}
         return chosen, {key: _alternatives(chosen[key], known[key]) for key in chosen}
 
-    def _make(self, number: int | None, records: Mapping[str, Record], chosen: Mapping[str, Record]) -> Build:
+    def _make(self, number: int | None, records: Mapping[str, _Choice], chosen: Mapping[str, Record]) -> Build:
         name = f"{self._build.name}, in the network" + ("" if number is None else f", alternative {number + 1}")
-        used = {**chosen, **records}
+        used = [record for record in {**chosen, **records}.values() if record is not None]
         build = replace(self._build, name=name, records=len(used))
-        compiled = builds.tuned(self._context, build, [record.schedule for record in used.values()])
+        compiled = builds.tuned(self._context, build, [record.schedule for record in used])
         return replace(build, records=len(compiled.records))
 
     def _compare(
@@ -154,7 +186,7 @@ class _Search:
         return profiling.of_build(self._context, process, run_seconds=seconds, wanted=_SIDE_SECONDS)
 
 
-def _alternatives(chosen: Record, known: Sequence[Record]) -> list[Record]:
+def _alternatives(chosen: Record, known: Sequence[Record]) -> list[_Choice]:
     """Return other records of a workload that leave the network's layouts as they are, the fastest first."""
     best = chosen.latency or 0.0
     return [

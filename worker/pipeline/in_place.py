@@ -26,27 +26,36 @@ _MOST_SECONDS = 5.0
 def seconds(context: JobContext, extracted: Sequence[ExtractedTask]) -> dict[str, float]:
     """Return the seconds of one run of each task's operator in the untuned build of the leading engine, by workload.
 
-    Operators that cannot be told apart by their sizes are left out. Empty where that build is not a library that runs
-    on this machine, or has another precision. Errors of engines are noted. Raises Canceled and LeaseLost.
+    Operators that cannot be told apart by their sizes are left out, and all where ``layers`` has none. Raises Canceled
+    and LeaseLost.
     """
-    process, untuned = _start(context)
-    same = precisions.first(context.request) is context.results.imported.precisions[0]
-    if not (untuned and same and context.reference_shares_device and process.is_library):
-        return {}
-    if profiling.duration(untuned, _SIDE_SECONDS) > _MOST_SECONDS:
-        return {}
-    try:
-        layers = _layers(context, process, untuned)
-    except errors.EngineError as error:
-        recovery.tolerate(context, error, "operators of the untuned build were not timed")
-        return {}
+    profile = layers(context)
     # Alternatives compute the same operator, and have the same sizes.
     groups: dict[str, list[ExtractedTask]] = {}
     for task in extracted:
         groups.setdefault(str(task.position if task.alternatives is None else task.alternatives), []).append(task)
-    places = in_network.places(layers, {group: tasks[0].description for group, tasks in groups.items()})
-    times = in_network.times([layers], places)
+    places = in_network.places(profile, {group: tasks[0].description for group, tasks in groups.items()})
+    times = in_network.times([profile], places)
     return {task.workload_key: times[group] / len(places[group]) for group in places for task in groups[group]}
+
+
+def layers(context: JobContext) -> list[dict[str, Any]]:
+    """Return the ``layers`` of a profile of the leading engine's untuned build.
+
+    Empty where that build is not a library that runs on this machine, or has another precision. Errors of engines are
+    noted. Raises Canceled and LeaseLost.
+    """
+    process, untuned = _start(context)
+    same = precisions.first(context.request) is context.results.imported.precisions[0]
+    if not (untuned and same and context.reference_shares_device and process.is_library):
+        return []
+    if profiling.duration(untuned, _SIDE_SECONDS) > _MOST_SECONDS:
+        return []
+    try:
+        return _layers(context, process, untuned)
+    except errors.EngineError as error:
+        recovery.tolerate(context, error, "operators of the untuned build were not timed")
+        return []
 
 
 def _start(context: JobContext) -> tuple[builds.Process, float | None]:

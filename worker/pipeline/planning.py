@@ -20,7 +20,7 @@ from tuner.search import racing
 from worker.engines import MAIN
 from worker.pipeline import placing, recovery, reuse
 from worker.pipeline.context import JobContext
-from worker.pipeline.search import strategies
+from worker.pipeline.search import mixing, strategies
 
 _PUBLIC = (
     "tuner", "tasks", "covered", "trials_planned", "trials_on_record", "passed_over", "elsewhere",
@@ -172,6 +172,8 @@ def _affordable(context: JobContext, known: Sequence[Strategy]) -> _Selection:
     ]
     raced = allowed[:most]
     reserves = strategies.in_reserve(context, raced) if most > 1 else []
+    mixed = mixing.strategy(context, raced) if most > 1 else None
+    reserves = [mixed, *reserves] if mixed else reserves
     others = len(placing.usable(context)) > 1
     if len(raced) > 1:
         names = ", ".join(strategy.name for strategy in raced)

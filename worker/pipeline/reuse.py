@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy.orm import Session
@@ -22,6 +23,8 @@ from tuner.search import planning, precisions
 from worker import clock
 from worker.pipeline.context import EXTRACT_SECONDS, JobContext
 
+CANDIDATES = 128
+"""Records per tuning task for the engine to choose from: the fastest operator is not always best in its network."""
 _TRANSFERRED = 512
 """Records of other workloads; a cost model learns from so many in a second or two."""
 
@@ -125,8 +128,10 @@ def tasks_of(
 ) -> list[ExtractedTask]:
     """Tuning tasks of the leading tuner, extracted within ``seconds`` unless ``canceled``, or the job, ends it.
 
-    Raises Canceled, EngineError, LeaseLost.
+    Tasks beside another tuner depend on its records, and are extracted anew. Raises Canceled, EngineError, LeaseLost.
     """
+    if context.beside is not None:
+        return _extract(context, seconds, canceled)
     found = known(context)
     if found is not None:
         return found
@@ -159,6 +164,7 @@ def _key(context: JobContext, model_digest: FileDigest) -> str:
         rewrite=context.rewrites,
         options=context.request.tuner_options,
         plugins=context.plugins.get(context.engine, ()),
+        beside=context.beside,
     )
 
 
@@ -176,9 +182,9 @@ def definition(context: JobContext, workload_key: str) -> str | None:
 
 
 def _extract(context: JobContext, seconds: float, canceled: Callable[[], bool] | None) -> list[ExtractedTask]:
-    folder = context.folder / "extracted" / str(context.tuner)
+    folder = context.folder / "extracted" / (f"beside-{context.beside}" if context.beside else str(context.tuner))
     folder.mkdir(parents=True, exist_ok=True)
-    params = {**context.build_params(context.tuner), "out_dir": str(folder)}
+    params = {**context.build_params(context.tuner), **_beside(context), "out_dir": str(folder)}
     answer = context.ask(context.compiler(), "extract", params, timeout=seconds, canceled=canceled)
     found = [ExtractedTask(**task) for task in answer["tasks"]]
     texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
@@ -189,6 +195,24 @@ def _extract(context: JobContext, seconds: float, canceled: Callable[[], bool] |
         for key in keys:
             workloads.put_extracted(session, key, found, now=clock.now())
     return found
+
+
+def _beside(context: JobContext) -> dict[str, str]:
+    """The parameter that names the records of the build whose operators are extracted."""
+    if context.beside is None:
+        return {}
+    path = context.folder / f"beside-{context.beside}.jsonl"
+    led = replace(context, tuner=context.beside, beside=None)
+    path.write_text("".join(f"{record.schedule.rstrip()}\n" for record in best_records(led)))
+    return {"beside": str(path)}
+
+
+def best_records(context: JobContext) -> list[Record]:
+    """The store's best records of the leading tuner for its tuning tasks, fastest first for each."""
+    keys = [task.workload_key for task in known(context) or ()]
+    with context.database.reading() as session:
+        found = records.top_of_many(session, keys, **record_identity(context), tuner=str(context.tuner), top=CANDIDATES)
+    return [record for key in keys for record in found.get(key, ())]
 
 
 def _folder(context: JobContext) -> Path:

@@ -22,7 +22,7 @@ from tuner.search import planning, racing
 from tuner.search.racing import Slice
 from worker.pipeline import in_place, recovery, reuse
 from worker.pipeline.context import JobContext
-from worker.pipeline.search import leading, strategies
+from worker.pipeline.search import leading, mixing, strategies
 from worker.pipeline.search.progress import SearchProgress
 from worker.pipeline.search.rounds import TOTAL, StrategySearch
 
@@ -74,8 +74,18 @@ class _Candidate:
     search: StrategySearch | None = None
     untuned: dict[str, float] = field(default_factory=dict)
     """Seconds of operators in the untuned build, by workload."""
+    base: _Candidate | None = None
+    """The strategy whose build this one's records complete."""
+
+    def take(self, extracted: Sequence[ExtractedTask]) -> None:
+        """Take these tasks to search, but none beside another strategy whose gain would remain unknown."""
+        self.untuned = in_place.seconds(self.context, extracted)
+        self.extracted = [task for task in extracted if self.base is None or task.workload_key in self.untuned]
 
     def reckon(self) -> None:
+        if self.base is not None:
+            self.estimate = mixing.estimate(self.context, self.extracted, self.untuned, self.base.estimate)
+            return
         # Default trials in a narrower precision say nothing about the untuned build, which is not in that precision.
         same = self.search is not None and self.strategy.precision is None
         defaults = self.search.defaults if self.search and same else {}
@@ -88,6 +98,7 @@ class _Candidate:
             layout=self.strategy.layout,
             precision=self.strategy.precision,
             free_layout=self.strategy.free_layout,
+            beside=self.strategy.beside,
             trials=self.trials,
             seconds=self.seconds,
             estimate=self.estimate,
@@ -116,11 +127,18 @@ class _TunerSelection:
             list(self._candidates),
             impression=racing.impression(context.limit.cut(self._budget)),
             reserves={strategy.name for strategy in reserves},
+            due={strategy.name: mixing.DUE for strategy in reserves if strategy.beside},
         )
+        for candidate in self._candidates.values():
+            candidate.base = self._base_of(candidate.strategy)
         self._failure: errors.TunesmithError | None = None
         self._trials = 0
         """Trials of all strategies; those of a shared workload count once."""
         self._recall()
+
+    def _base_of(self, strategy: Strategy) -> _Candidate | None:
+        plain = (each for each in self._candidates.values() if each.strategy == Strategy(tuner=each.strategy.tuner))
+        return next((each for each in plain if each.strategy.tuner is strategy.beside), None)
 
     def run(self) -> _RaceResult:
         """Raises what the leading strategy's search raises, LeaseLost, Canceled."""
@@ -140,8 +158,7 @@ class _TunerSelection:
             own = {task.workload_key for task in known or ()}
             candidate.trials = sum(record.key.workload_key in own for record in spent)
             if known and candidate.trials:
-                candidate.extracted = known
-                candidate.untuned = in_place.seconds(candidate.context, known)
+                candidate.take(known)
                 candidate.seconds = self._seconds * candidate.trials / len(spent)
                 self._begin(candidate)
                 candidate.reckon()
@@ -168,9 +185,11 @@ class _TunerSelection:
 
     def _enter(self, candidate: _Candidate) -> bool:
         """Prepare the strategy; return whether it has anything to search. Raises EngineError."""
+        if candidate.strategy.beside is not None and not self._leads(candidate.base):
+            self._race.end(candidate.strategy.name, f"{candidate.strategy.beside} is not the fastest tuner")
+            return False
         if not candidate.extracted:
-            candidate.extracted = reuse.tasks_of(candidate.context)
-            candidate.untuned = in_place.seconds(candidate.context, candidate.extracted)
+            candidate.take(reuse.tasks_of(candidate.context))
             self._begin(candidate)
         spaces = _spaces(candidate.extracted)
         for other in self._candidates.values():
@@ -184,7 +203,16 @@ class _TunerSelection:
             self._race.end(candidate.strategy.name, "it finds nothing to tune in the model")
         return bool(spaces)
 
+    def _leads(self, base: _Candidate | None) -> bool:
+        """Whether a strategy is expected to be about as fast as the fastest of those that compete."""
+        rivals = {name: each.estimate for name, each in self._candidates.items() if each.base is None}
+        known = {name: seconds for name, seconds in rivals.items() if seconds is not None}
+        return base is not None and racing.near(known).get(base.strategy.name, False)
+
     def _begin(self, candidate: _Candidate) -> None:
+        if candidate.base is not None and candidate.base.estimate is not None:
+            self._race.begin(candidate.strategy.name, candidate.base.estimate)
+            return
         untuned = self._context.results.baseline.start(candidate.context.engine)
         self._race.begin(candidate.strategy.name, untuned if untuned is not None else math.inf)
 
@@ -277,7 +305,9 @@ class _TunerSelection:
         for candidate in found:
             # Strategies that share tasks share their records, whoever measured them last.
             candidate.reckon()
-        best = min(found, key=_expected)
+        # What another strategy's build is completed with needs that strategy's records.
+        whole = [candidate for candidate in found if candidate.base is None] or found
+        best = min(whole, key=lambda each: min(_expected(one) for one in found if each in (one, one.base)))
         own = self._take_up(best)
         search = self._resume(best, seconds=self._until(best, own, share=1.0), waits_for_others=True)
         failed = best.verdict.startswith("failed")

@@ -206,7 +206,7 @@ def _untuned_engines(context: JobContext) -> list[str]:
 def _improved(
     context: JobContext, decided: _Choice, checked: Sequence[_VerifiedBuild], untuned: Verification
 ) -> tuple[_Choice, tuple[str, ...]]:
-    """Let a build with records chosen inside the network compete, too; also return a sentence if it is chosen."""
+    """Let a build with schedules chosen inside the network compete, too; also return a sentence if it is chosen."""
     if decided.chosen is None or not decided.chosen.verification.passed:
         return decided, ()
     before = decided.chosen.build
@@ -222,12 +222,12 @@ def _improved(
 
 def _found_in_network(count: int, build: Build) -> str:
     operators = "1 operator" if count == 1 else f"{count} operators"
-    records = (
-        "runs faster in the network with another record"
+    schedules = (
+        "runs faster in the network with another schedule"
         if count == 1
-        else "run faster in the network with other records"
+        else "run faster in the network with other schedules"
     )
-    return f"{operators} of {build.name} {records}."
+    return f"{operators} of {build.name} {schedules}."
 
 
 def _unmeasured(context: JobContext, made: Sequence[Build]) -> tuple[Contender, ...]:

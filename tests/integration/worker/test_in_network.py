@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.jobs import JobState
+from domain.jobs import JobState, Tuner
 from domain.profiles import Peak
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO
+from tests.support.worker.scripted import HELLO, RELAX
+from tuner.native import autotvm
 from tuner.search import racing
 from worker.pipeline import profiling
 
@@ -61,10 +64,58 @@ def test_each_operator_gets_the_record_that_is_fastest_in_the_network(bench: Ben
     assert found.published is Variant.TUNED
     assert found.portfolio[0].name == "autotvm, in the network"
     assert (found.portfolio[0].verdict, found.portfolio[0].records) == ("published", 2)
-    assert "1 operator of autotvm runs faster in the network with another record." in found.choice
+    assert "1 operator of autotvm runs faster in the network with another schedule." in found.choice
     made = [name for name in built(bench) if "in-the-network" in name]
-    # Of eight schedules the best, and two that take less than 1.5 times as long by themselves.
-    assert made == [*(f"tuned-autotvm-in-the-network-alternative-{n}" for n in (1, 2)), "tuned-autotvm-in-the-network"]
+    # Beside the best of eight schedules the untuned one, and two that take less than 1.5 times as long by themselves.
+    alternatives = [f"tuned-autotvm-in-the-network-alternative-{n}" for n in (1, 2, 3)]
+    assert made == [*alternatives, "tuned-autotvm-in-the-network"]
+
+
+def untuned_wins(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
+    """In the network the convolution is fastest without a record."""
+    conv, *others = layers(chosen)
+    return [{**conv, "seconds": 6e-4 if CONV in chosen else 2e-4}, *others]
+
+
+@pytest.mark.parametrize("tuner", [Tuner.AUTOTVM, Tuner.METASCHEDULE])
+def test_an_operator_does_without_a_record_if_it_is_fastest_so(bench: Bench, tuner: Tuner) -> None:
+    bench.script.hellos["relax"] = RELAX
+    bench.script.descriptions = {"conv": "conv2d 1×3×8×8 ∗ 4×3×3×3 → 1×4×8×8", "dense": "dense 1×256 ∗ 10×256 → 1×10"}
+    bench.script.layers = lambda chosen: untuned_wins({key.replace("ms:", ""): chosen[key] for key in chosen})
+    bench.script.run_seconds = {**bench.script.run_seconds, f"tuned-{tuner}-in-the-network": 0.6e-3}
+    found = bench.report(bench.run(tuner=tuner))
+    assert (found.portfolio[0].name, found.portfolio[0].records) == (f"{tuner}, in the network", 1)
+    assert f"1 operator of {tuner} runs faster in the network with another schedule." in found.choice
+
+
+def test_a_blocked_operator_keeps_its_record_if_the_untuned_layout_is_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_blocks(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
+        conv, *others = untuned_wins(chosen)
+        return [conv if CONV in chosen else {**conv, "outputs": [[1, 1, 8, 8, 4]]}, *others]
+
+    monkeypatch.setattr(autotvm, "blocks", lambda _: (4, 4))
+    bench.script.layers = of_blocks
+    used: list[set[str]] = []
+
+    def look(method: str, params: dict[str, Any]) -> None:
+        if method == "compile" and params["records"]:
+            used.append({json.loads(line)["key"] for line in Path(params["records"]).read_text().splitlines()})
+
+    bench.script.refuse = look
+    bench.run()
+    assert {DENSE, CONV} in used
+    assert {DENSE} not in used
+    assert {CONV} in used
+
+
+def test_a_slow_untuned_schedule_is_not_tried(bench: Bench) -> None:
+    bench.script.layers = lambda chosen: [
+        {**layer, "seconds": layer["seconds"] * (1 if chosen else 2)} for layer in layers(chosen)
+    ]
+    bench.run()
+    assert "tuned-autotvm-in-the-network-alternative-3" not in built(bench)
 
 
 def test_a_small_budget_allows_one_tuned_build(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

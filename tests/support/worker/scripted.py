@@ -46,6 +46,8 @@ class Script:
     """What the engines of a test do, and what they were asked."""
 
     tasks: Sequence[str] = ("conv", "dense")
+    beside: Sequence[str] = ()
+    """Tasks of Ansor in builds of AutoTVM."""
     space_size: int = 1000
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Tasks with other workload keys than their names."""
@@ -336,7 +338,7 @@ class ScriptedEngine:
                 "definition": self._define(params, name) if prefix else None,
                 "alternatives": self._script.alternatives.get(name),
             }
-            for position, name in enumerate(self._script.tasks)
+            for position, name in enumerate(self._script.beside if params.get("beside") else self._script.tasks)
         ]  # fmt: skip
         return {"tasks": tasks}
 
@@ -417,7 +419,13 @@ class ScriptedEngine:
             "workload_key": key,
             "trial_number": params["first_trial"] + number,
             "schedule": json.dumps(
-                {"key": key, "index": index, "config": {"entity": []}, "result": [latencies, 0, 0.0, 0.0]}
+                {
+                    "key": key,
+                    "index": index,
+                    "config": {"entity": []},
+                    "result": [latencies, 0, 0.0, 0.0],
+                    "r": [latencies, 0, 0, 0],
+                }
             ),
             "schedule_digest": digest_of(f"{key}{index}"),
             "latencies": latencies,

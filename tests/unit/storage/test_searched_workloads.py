@@ -160,6 +160,7 @@ def test_an_extraction_is_known_by_what_decides_it() -> None:
         {"options": TunerOptions(keep_layout=False)},
         {"options": TunerOptions(layout="NHWC")},
         {"plugins": []},
+        {"beside": Tuner.AUTOTVM},
     ]
     assert len({extraction_key(), *(extraction_key(**changes) for changes in others)}) == len(others) + 1
 

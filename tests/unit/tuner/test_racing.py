@@ -26,9 +26,10 @@ def run(
     impression: float = 0.1,
     exhausted: Mapping[str, float] | None = None,
     reserves: Sequence[str] = (),
+    due: Mapping[str, float] | None = None,
 ) -> Race:
     """Race strategies along their curves; a strategy in ``exhausted`` has nothing left after that share."""
-    race = Race(list(curves), impression=impression, reserves=reserves)
+    race = Race(list(curves), impression=impression, reserves=reserves, due=due)
     spent = dict.fromkeys(curves, 0.0)
     for name in curves.keys() - set(reserves):
         race.begin(name, curves[name](0.0) * 1e-3)
@@ -124,6 +125,15 @@ def test_a_settled_strategy_hands_over_and_reserves_start_in_their_order() -> No
 def test_no_reserve_starts_while_another_strategy_expects_more() -> None:
     race = run({"first": falling(10, 2, 0.3), "second": falling(10, 1, 0.1)}, reserves=("second",))
     assert spent(race) == {"first": pytest.approx(1.0), "second": 0.0}
+
+
+@pytest.mark.parametrize("rival", [10.0, 30.0])
+def test_a_reserve_that_is_due_starts_while_the_leader_still_gains(rival: float) -> None:
+    curves = {"first": falling(10, 2, 0.3), "rival": falling(rival, 0.8 * rival, 0.3), "second": falling(4, 1, 0.1)}
+    race = run(curves, reserves=("second",), due={"second": 0.3})
+    assert spent(race)["second"] == pytest.approx(0.3, abs=0.11)
+    # It improves on the first one's build, which therefore is not too slow.
+    assert race.verdict("first") == ""
 
 
 def test_a_race_in_which_nothing_expects_more_leaves_the_rest() -> None:

@@ -13,6 +13,7 @@ environment.apply()
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, corrections, importing, mixed_precision, plugins, targets, tuners
+from tuner.engines.relay.ansor import mixing
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.running import BUNDLES
 from tuner.engines.relay.templates import installing
@@ -25,6 +26,7 @@ PROGRAM = Program("relay", RELEASE, BUNDLES, start=tuners.start, build=tuners.bu
 def _hello() -> Json:
     corrections.install()
     installing.install()
+    mixing.install()
     return PROGRAM.describe(plugins.install(), kinds=["llvm"], tuners=sorted(tuners.TUNERS))
 
 

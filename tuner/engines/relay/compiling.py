@@ -28,8 +28,15 @@ _CPU = (1, 0)
 
 
 def load_records(path: str | None) -> list[Any]:
-    """Return the ``(MeasureInput, MeasureResult)`` pairs of a file of AutoTVM lines; empty without a file."""
-    return list(autotvm.record.load_from_file(path)) if path else []
+    """Return the ``(MeasureInput, MeasureResult)`` pairs of a file's AutoTVM lines; empty without a file."""
+    return [pair for _, pair in read_records(path)]
+
+
+def read_records(path: str | None) -> list[tuple[str, Any]]:
+    """Return the AutoTVM lines of a file, each with its pair; the file may have lines of Ansor, too."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines() if path else []
+    own = [line for line in lines if line.strip() and not line.startswith("#") and "input" in json.loads(line)]
+    return [(line, pair) for line in own if (pair := autotvm.record.decode(line)) is not None]
 
 
 @contextmanager
@@ -107,6 +114,22 @@ def _save(params: Mapping[str, Any], path: Path) -> dict[str, memoryview]:
     with path.open("rb") as file:
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     return {name: mapped[place] for name, place in places.items()}
+
+
+def optimized(imported: importing.Imported, target: Any) -> Any:
+    """Return the module with fused functions that a build lowers, in a ``dispatch`` that lowering needs as well: it
+    gets the records of operators in their final layouts.
+
+    Raises EngineFailure ``compile_failed``.
+    """
+    corrections.use_threads(1)
+    with faults.reported("compile_failed", "TVM cannot compile the model"):
+        network = simplifying.simplified(imported, target)
+
+        def make() -> Any:
+            return relay.optimize(network.module, target=target, params=network.params)[0]
+
+        return compiling.build(RELEASE, make, instruments=[simplifying.Folding()], disabled=simplifying.DONE)
 
 
 def _build(imported: importing.Imported, target: Any, schedules: Schedules, form: str, workspaces: Workspaces) -> Any:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import autotvm
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import choosing, compiling, extracting, importing, mixed_precision, targets, tuning
-from tuner.engines.relay.ansor import networks, workloads
+from tuner.engines.relay.ansor import mixing, networks, workloads
 from tuner.engines.relay.ansor import records as ansor_records
 from tuner.engines.relay.ansor import tuning as ansor_tuning
 from tuner.engines.relay.release import RELEASE
@@ -41,10 +41,14 @@ class TunerRequests:
 
 
 def of(params: Json) -> TunerRequests:
-    """Return the tuner of a request, AutoTVM for an untuned build. Raises EngineFailure ``invalid_option``."""
+    """Return the tuner of a request, AutoTVM for an untuned build. Raises EngineFailure ``invalid_option``.
+
+    Requests with a file of AutoTVM's records as ``beside`` are for the operators of a build with these that no template
+    computes: Ansor's tasks. Builds of AutoTVM accept records of both.
+    """
     name = params.get("tuner") or "autotvm"
     faults.require_known("tuner", name, TUNERS)
-    return TUNERS[name]
+    return _BESIDE_AUTOTVM if params.get("beside") else TUNERS[name]
 
 
 def start(params: Json) -> Search:
@@ -85,8 +89,18 @@ def _build(params: Json, config: Any) -> CandidateBuild:
 
 def _prepare(params: Json, target: Any) -> tuple[importing.Imported, compiling.Schedules]:
     chosen = _chosen(params, target)
-    lines = [autotvm.record.encode(*pair) for pair in chosen]
-    return _load(params), compiling.Schedules(dispatch=lambda: compiling.dispatch(chosen), lines=lambda: lines)
+    mixed, used = ansor_records.best(params, target), set[str]()
+
+    @contextmanager
+    def dispatch() -> Iterator[None]:
+        with compiling.dispatch(chosen), mixing.applying(mixed, used):
+            yield
+
+    def lines() -> list[str]:
+        own = [autotvm.record.encode(*pair) for pair in chosen]
+        return own + [record.line for key, record in mixed.items() if key in used]
+
+    return _load(params), compiling.Schedules(dispatch=dispatch, lines=lines)
 
 
 def _choose(params: Json, target: Any) -> list[str]:
@@ -115,18 +129,24 @@ def _ansor_prepare(params: Json, target: Any) -> tuple[importing.Imported, compi
     return (networks.load(networks.of(params)), schedules) if schedules.config else (_load(params), schedules)
 
 
+def _extract_beside(params: Json, target: Any) -> list[Json]:
+    imported, pairs = _load(params), _chosen({**params, "records": params["beside"]}, target)
+    return mixing.extract(imported, target, pairs, params.get("out_dir"))
+
+
 def _checks(params: Json, target: Any) -> list[Check]:
-    path = params.get("records")
-    lines = Path(path).read_text(encoding="utf-8").splitlines() if path else []
-    pairs = [(autotvm.record.decode(line), line) for line in lines if line.strip() and not line.startswith("#")]
-    line_of = {id(pair): line for pair, line in pairs if pair is not None}
-    known = [pair for pair, _ in pairs if pair is not None]
-    chosen = choosing.of_network(params, target, known, lambda: _load(params))
+    known = compiling.read_records(params.get("records"))
+    line_of = {id(pair): line for line, pair in known}
+    chosen = choosing.of_network(params, target, [pair for _, pair in known], lambda: _load(params))
     place = (params["target"], params["threads"])
-    return [
+    own = [
         Check(line=line_of[id(pair)], function="compare_autotvm", arguments=(line_of[id(pair)], *place))
         for pair in chosen
     ]
+    mixed = ansor_records.best(params, target)
+    if mixed:
+        mixing.register_all(_load(params), target, chosen)
+    return own + _ansor_checks_of(mixed, params)
 
 
 def _ansor_checks(params: Json, target: Any) -> list[Check]:
@@ -134,6 +154,10 @@ def _ansor_checks(params: Json, target: Any) -> list[Check]:
     if best:
         # Definitions exist for the network's subgraphs only; records of others are not chosen either.
         networks.register_all(params, target)
+    return _ansor_checks_of(best, params)
+
+
+def _ansor_checks_of(best: Mapping[str, ansor_records.Record], params: Json) -> list[Check]:
     place = (params["target"], params["threads"])
     return [
         Check(
@@ -166,3 +190,4 @@ TUNERS = {
         checks=_ansor_checks,
     ),
 }
+_BESIDE_AUTOTVM = replace(TUNERS["ansor"], load=_load, extract=_extract_beside)

@@ -72,7 +72,7 @@ def view(context: JobContext, strategy: Strategy) -> JobContext:
     request = replace(request, tuner_options=options)
     if strategy.precision is not None:
         request = replace(request, precision=strategy.precision)
-    return replace(context, tuner=strategy.tuner, job=replace(context.job, request=request))
+    return replace(context, tuner=strategy.tuner, beside=strategy.beside, job=replace(context.job, request=request))
 
 
 def limit_seconds(context: JobContext) -> float | None:

@@ -235,7 +235,7 @@ def extract(params: Json, target: Any) -> list[Json]:
                 "weight": weight,
                 "flop": workloads.flop(dag),
                 "space_size": ENDLESS,
-                "definition": _write_definition(key, params.get("out_dir")),
+                "definition": write_definition(key, params.get("out_dir")),
             }
         )
     tasks.sort(key=lambda task: -task["flop"] * task["weight"])
@@ -321,7 +321,8 @@ def _operator_names() -> tuple[str, ...]:
     return tuple(sorted(map(str, tvm.ir.Op.list_op_names()), key=lambda name: (-len(name), name)))
 
 
-def _write_definition(workload_key: str, folder: str | None) -> str | None:
+def write_definition(workload_key: str, folder: str | None) -> str | None:
+    """Write a registered workload to the folder, if given; return the name of the file."""
     if folder is None:
         return None
     name = f"ansor-{hashlib.sha256(workload_key.encode()).hexdigest()[:24]}.json"

@@ -97,7 +97,7 @@ def best(params: Json, target: Any) -> dict[str, Record]:
     """Return the fastest valid record of each workload for this target; TVM's own lookup accepts any CPU's."""
     found: dict[str, Record] = {}
     for record in read(params.get("records")):
-        if record.seconds is None or not _same_target(record.target, target):
+        if record.seconds is None or not same_target(record.target, target):
             continue
         known = found.get(record.workload_key)
         if known is None or known.seconds is None or record.seconds < known.seconds:
@@ -126,7 +126,8 @@ class _Tracking(auto_scheduler.ApplyHistoryBest):
         return state
 
 
-def _same_target(text: str, target: Any) -> bool:
+def same_target(text: str, target: Any) -> bool:
+    """Whether a record's target has the same instructions, whatever the number of cores."""
     try:
         return _machine(tvm.target.Target(text)) == _machine(target)
     except (tvm.TVMError, ValueError, TypeError):

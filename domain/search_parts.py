@@ -7,6 +7,7 @@ from enum import StrEnum
 
 class SearchPart(StrEnum):
     IN_NETWORK = "in-network"  # records of costly operators are chosen by their times in the network
+    MIXING = "mixing"  # operators without templates of AutoTVM get Ansor's records in its builds
     HAND_OVER = "hand-over"  # strategies in reserve start when the others expect nothing more
 
 

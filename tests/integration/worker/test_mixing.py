@@ -130,6 +130,13 @@ def test_a_small_share_is_not_searched(bench: Bench) -> None:
     assert not any(params.get("beside") for params in bench.script.asked("extract"))
 
 
+def test_mixing_can_be_switched_off(bench: Bench) -> None:
+    bench.options = {"search_without": "mixing"}
+    found = bench.report(bench.run(trials=100))
+    assert MIXED not in {each.name for each in found.portfolio}
+    assert not any(params.get("beside") for params in bench.script.asked("extract"))
+
+
 def test_wrong_records_of_the_second_tuner_are_left_out(bench: Bench) -> None:
     bench.script.poisoned = frozenset({(SOFTMAX, index) for index in range(10)})
     found = {each.name: each for each in bench.report(bench.run(trials=100)).portfolio}

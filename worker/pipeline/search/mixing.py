@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from domain.jobs import Tuner
 from domain.records import Record
+from domain.search_parts import SearchPart
 from domain.stage_results import Build, Strategy
 from domain.tuning_tasks import ExtractedTask
 from storage import records
@@ -38,6 +39,8 @@ def strategy(context: JobContext, raced: Sequence[Strategy]) -> Strategy | None:
 
     Raises Canceled and LeaseLost.
     """
+    if not context.settings.searches_with(SearchPart.MIXING):
+        return None
     led = any(each.tuner is MIXED.beside and each.precision is None for each in raced)
     if not led or not is_possible(context):
         return None

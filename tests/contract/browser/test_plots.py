@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser.fixtures import Site
-from tests.support.browser.visit import visiting
+from tests.support.browser.visit import until, visiting
 from tests.support.dashboard.seeding import Seeded
 
 pytestmark = pytest.mark.browser
@@ -32,7 +32,7 @@ _TICKS = """async ([values, units]) => {
 
 def _drawn(page: Page) -> dict[str, list[tuple[str, int]]]:
     """Texts in each plot, with how far from the left they stand."""
-    page.wait_for_function("window.written.some((one) => one[0] === 'tasks' && one[1] === 'GFLOPS')")
+    until(page, "window.written.some((one) => one[0] === 'tasks' && one[1] === 'GFLOPS')")
     found = defaultdict(list)
     for plot, text, x in page.evaluate("window.written"):
         found[plot].append((text, x))

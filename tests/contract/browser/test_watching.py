@@ -13,7 +13,7 @@ from domain.jobs import Lease
 from tests.support.api.factories import AUTHORIZED
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.browser.fixtures import Site
-from tests.support.browser.visit import visiting
+from tests.support.browser.visit import until, visiting
 from tests.support.dashboard.seeding import Seeded
 
 pytestmark = pytest.mark.browser
@@ -95,7 +95,7 @@ def test_plots_and_tasks_grow_by_events_alone(browser: Browser, full: tuple[Site
         assert asked[f"/jobs/{job}/curve.json"] <= 8
         # When the stage began, and every half minute.
         assert asked[f"/jobs/{job}"] <= 3
-        page.wait_for_function("['estimate 60', 'tasks 60'].every((one) => window.written.includes(one))")
+        until(page, "['estimate 60', 'tasks 60'].every((one) => window.written.includes(one))")
         rows = page.locator("tr[data-task] td[data-label=Trials]")
         assert rows.all_inner_texts() == ["16/16"] * 4
         shown = _shown(page)

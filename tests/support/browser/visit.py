@@ -12,6 +12,7 @@ import httpx
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
+from tests.support import waiting
 from tests.support.browser.chromium import SCREENSHOTS
 
 PHONE = {"width": 390, "height": 844}
@@ -38,7 +39,7 @@ class Visit:
 
     def go(self, path: str) -> None:
         self.page.goto(self.url + path, wait_until="load")
-        self.page.wait_for_function("!window.htmx || !document.querySelector('.htmx-request')")
+        until(self.page, "!window.htmx || !document.querySelector('.htmx-request')")
 
     def check(self) -> None:
         left = [fault for fault in self.faults if not any(part in fault for part in self.expected)]
@@ -80,6 +81,11 @@ class Visit:
 _WIDE = """() => [...document.querySelectorAll("body *")]
     .filter((part) => part.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
     .slice(0, 5).map((part) => part.outerHTML.slice(0, 120))"""
+
+
+def until(page: Page, expression: str, *, seconds: float = 30) -> None:
+    """Wait until an expression is true on the page, whose policy forbids ``wait_for_function`` to evaluate it again."""
+    waiting.until(lambda: page.evaluate(expression), seconds=seconds)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support import models, serving
-from tests.support.browser.visit import Visit, visiting
+from tests.support.browser.visit import Visit, until, visiting
 from tests.support.servers import processes
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine, pytest.mark.timeout(600)]
@@ -75,13 +75,11 @@ def _watch(visit: Visit) -> None:
     expect(done).to_have_text(re.compile(r"^[1-9]"), timeout=3 * _MINUTES)
     first = int(done.inner_text())
     visit.keep("real-job-running")
-    page.wait_for_function(
-        f"""() => {{
-            const done = document.querySelector('[data-of="trials_done"]');
-            return !done || Number(done.textContent) > {first};
-        }}""",
-        timeout=2 * _MINUTES,
-    )
+    grown = f"""() => {{
+        const done = document.querySelector('[data-of="trials_done"]');
+        return !done || Number(done.textContent) > {first};
+    }}"""
+    until(page, grown, seconds=120)
     expect(page.get_by_role("heading", name="Bundle")).to_be_visible(timeout=5 * _MINUTES)
     expect(page.locator(".job-head .state")).to_have_text("succeeded")
     expect(page.get_by_role("table").first).to_contain_text("ONNX Runtime")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
 import openvino
 
 from tuner.engines.protocol.messages import Json
@@ -28,7 +27,7 @@ def profile(path: str, inputs: str, threads: int, repeat: int) -> Json:
     """
     model = _model(path)
     plain, counted = (_opened(model, threads, counts=counts) for counts in (False, True))
-    fed = _read(inputs)
+    fed = running.read(inputs)
     whole: list[float] = []
     runs: list[dict[str, float]] = []
     try:
@@ -75,15 +74,6 @@ def _opened(model: Any, threads: int, *, counts: bool) -> Any:
         return openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
     except Exception as error:  # As above.
         raise EngineFailure("invalid_model", f"OpenVINO cannot compile the model: {error}"[:1500]) from error
-
-
-def _read(inputs: str) -> dict[str, Any]:
-    try:
-        with np.load(inputs, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:
-        # zipfile, zlib, OSError and ValueError all mean that this is not a plain .npz file.
-        raise EngineFailure("invalid_inputs", f"not an .npz file of arrays: {error}") from error
 
 
 def _seconds(session: Any, fed: dict[str, Any]) -> float:

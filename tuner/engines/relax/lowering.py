@@ -180,11 +180,15 @@ def _with_computed_calls(module: Any) -> Any:
 
 
 def _computable(call: Any) -> list[str]:
-    """Return the name of the function that ``call`` applies to constants alone, if it does."""
+    """Return the name of the function that ``call`` applies to constants alone, if it does.
+
+    Functions without arguments, which fill tensors, stay: their results would be stored.
+    """
     if not isinstance(call, relax.Call) or call.op != _CALL_TIR:
         return []
-    function, arguments = call.args
-    return [function.name_hint] if all(isinstance(each, tvm.ir.GenericConst) for each in arguments.fields) else []
+    function, arguments = call.args[0], call.args[1].fields
+    is_computable = arguments and all(isinstance(each, tvm.ir.GenericConst) for each in arguments)
+    return [function.name_hint] if is_computable else []
 
 
 @relax.expr_functor.mutator

@@ -330,13 +330,18 @@ def _copied(library: Path) -> Iterator[Path]:
         yield Path(shutil.copyfile(library, Path(copies) / library.name))
 
 
-def _read(path: str, specs: Sequence[Json]) -> Arrays:
+def read(path: str) -> Arrays:
+    """Return the arrays of an ``.npz`` file. Raises EngineFailure ``invalid_inputs``."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            return {name: archive[name] for name in archive.files}
     except Exception as error:
         # zipfile, zlib, OSError and ValueError all mean that this is not a plain .npz file.
         raise EngineFailure("invalid_inputs", f"not an .npz file of arrays: {error}") from error
+
+
+def _read(path: str, specs: Sequence[Json]) -> Arrays:
+    arrays = read(path)
     names = {spec["name"] for spec in specs}
     if set(arrays) != names:
         message = f"the model's inputs are {', '.join(sorted(names))}; the file contains {', '.join(sorted(arrays))}"

@@ -17,9 +17,9 @@ _MOST_VECTORS = 8
 def apply(model: onnx.ModelProto, lanes: int) -> int:
     """Replace operators and return their number."""
 
-    def is_left(node: onnx.NodeProto, axes: list[resizing.Axis], mode: str, places: str) -> bool:
+    def stays(node: onnx.NodeProto, axes: list[resizing.Axis], mode: str, places: str) -> bool:
         if mode != "linear" or not resizing.is_native(node, axes, mode, places):
             return True
         return axes[1].before % lanes == 0 or any(each.before > _MOST_VECTORS * lanes for each in axes[2:])
 
-    return resizing.replace(model, is_left)
+    return resizing.replace(model, stays)

@@ -71,13 +71,13 @@ _ROUNDED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-Native = Callable[[onnx.NodeProto, list[Axis], str, str], bool]
+Stays = Callable[[onnx.NodeProto, list[Axis], str, str], bool]
 """Whether TVM's operator stays: given a node, its axes, its ``mode`` and its ``coordinate_transformation_mode``."""
 
 
 class _Resizing:
-    def __init__(self, emitter: Emitter, opset: int, is_left: Native) -> None:
-        self._e, self._opset, self._is_left = emitter, opset, is_left
+    def __init__(self, emitter: Emitter, opset: int, stays: Stays) -> None:
+        self._e, self._opset, self._stays = emitter, opset, stays
 
     def find(self, node: onnx.NodeProto) -> Replacement | None:
         return self._resize if node.op_type == "Resize" and node.domain in models.STANDARD_DOMAINS else None
@@ -88,7 +88,7 @@ class _Resizing:
             return False
         mode = graphs.attribute(node, "mode", b"nearest").decode()
         places = graphs.attribute(node, "coordinate_transformation_mode", b"half_pixel").decode()
-        if self._is_left(node, axes, mode, places):
+        if self._stays(node, axes, mode, places):
             return self._with_sizes(node)
         kind = self._e.kinds.get(node.input[0])
         if mode != "nearest" and kind != TensorProto.FLOAT:
@@ -220,9 +220,9 @@ def apply(model: onnx.ModelProto) -> int:
     return replace(model, is_native)
 
 
-def replace(model: onnx.ModelProto, is_left: Native) -> int:
-    """Replace operators on sizes of images that are not ``is_left``, and return their number."""
+def replace(model: onnx.ModelProto, stays: Stays) -> int:
+    """Replace operators on sizes of images, but those of which ``stays`` is true, and return their number."""
     if models.opset(model) < OLDEST_OPSET:
         return 0
     emitter = Emitter(model)
-    return emitter.replace(_Resizing(emitter, models.opset(model), is_left).find)
+    return emitter.replace(_Resizing(emitter, models.opset(model), stays).find)

@@ -83,7 +83,7 @@ def test_onnx_runtime_needs_few_copies(archive: Path, engine_logs: Path, tmp_pat
     assert peaks["inspect"] < 0.5, peaks
 
 
-@pytest.mark.parametrize(("name", "most"), [("relax", MOST + 1), ("relay", MOST + 2)])
+@pytest.mark.parametrize(("name", "most"), [("relax", MOST + 1.5), ("relay", MOST + 2)])
 def test_tvm_needs_few_copies(large: Path, engine_logs: Path, tmp_path: Path, name: str, most: float) -> None:
     with start(name, engine_logs / f"peaks-{name}.log") as engine:
         before = _peak(engine)
@@ -93,7 +93,8 @@ def test_tvm_needs_few_copies(large: Path, engine_logs: Path, tmp_path: Path, na
         params = {**build, "threads": 1, "model": str(large), "out_dir": str(tmp_path / "build")}
         engine.request("compile", params, timeout=200)
         compiled = _peak(engine) - before
-    # Relay keeps transposed weights beside the others while it imports them. Code of TVM takes memory as well.
+    # The weights as imported stay for the next build, as the model is small enough. Relay keeps transposed weights beside
+    # them, relax those in panels. Code of TVM takes memory as well.
     assert checked < (1.5 if name == "relax" else 3.5)
     assert compiled < most
 

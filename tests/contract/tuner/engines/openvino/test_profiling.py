@@ -24,7 +24,8 @@ def test_every_layer_of_openvino_is_timed_beside_the_nodes_of_onnx_runtime(
             session.request("profile", {"path": str(inputs[0]), **common}, timeout=60)
     layers = found["layers"]
     assert len({layer["name"] for layer in layers}) == len(layers)
-    assert all(0 <= layer["seconds"] < 2 * found["seconds"] < 1 for layer in layers)
+    # A busy machine may delay a run of microseconds by many times; a wrong unit is wrong by a thousand.
+    assert all(0 <= layer["seconds"] < 100 * found["seconds"] < 100 for layer in layers)
     [product] = [layer for layer in layers if layer["operator"] == "FullyConnected"]
     assert product["outputs"] == [[1, 5]]
     theirs = reference.request("profile", {"path": str(prepared), **common}, timeout=60)

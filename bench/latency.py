@@ -48,7 +48,7 @@ _OPEN_SECONDS = 300.0
 _POLL_SECONDS = 2.0
 _HUNG_AFTER = 600.0
 """Seconds that a job may run beyond its total limit."""
-_ROWS = Path(__file__).parents[1] / "build" / "latency.json"
+_ROWS = Path(__file__).parents[1] / "docs" / "reference" / "latency.json"
 _SHOWN = (
     "published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions", "runtime",
     "runtime_variant", "runtime_version", "runtime_model", "runtime_options",
@@ -178,6 +178,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--zoo", choices=zoo.PARTS, help="models of the zoo (or those of --models), f32, in rows")
     parser.add_argument("--rows", type=Path, default=_ROWS, help="with --zoo: the file that keeps finished rows")
     parser.add_argument("--again", action="store_true", help="with --zoo: measure also what has a row")
+    parser.add_argument("--of", metavar="COMMIT", help="with --zoo: show the rows of this commit, and measure nothing")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     options = parser.parse_args(arguments)
     if options.budget:

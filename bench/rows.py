@@ -12,11 +12,24 @@ _ROOT = Path(__file__).parents[1]
 Row = dict[str, Any]
 
 
+_PRODUCT = (
+    "api", "domain", "process", "serve", "storage", "tuner", "tunesmith", "worker", "requirements", "pyproject.toml"
+)  # fmt: skip
+
+
 def commit() -> str:
-    """Return the checkout's commit, with ``-dirty`` if files are changed; ``unknown`` outside a checkout."""
-    command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """Return the last commit that changed the product, with ``-dirty`` if files of it are changed since.
+
+    Commits of rows, tests and pages change nothing that is measured. ``unknown`` outside a checkout.
+    """
+    last = _git("log", "-1", "--abbrev=12", "--format=%h", "--", *_PRODUCT)
+    changed = _git("status", "--porcelain", "--", *_PRODUCT)
+    return f"{last}-dirty" if last and changed else last or "unknown"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(_ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def read(path: Path) -> list[Row]:
@@ -24,8 +37,8 @@ def read(path: Path) -> list[Row]:
 
 
 def save(path: Path, rows: Sequence[Row]) -> None:
-    """Write the file atomically."""
+    """Write the file atomically, a line for each row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(rows, indent=1))
+    partial.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
     partial.replace(path)

@@ -1,8 +1,9 @@
 """Latency over the zoo, for ``./run bench latency --zoo``: a row for each model, kept as soon as it is measured.
 
-A run that was interrupted continues. A row has the commit, the CPU and the settings that it was measured with; the
-table has only those of this checkout, this CPU and these settings. Each model is tuned by a service without records, so
-that no row depends on those before it. A job that fails or hangs costs its row, which has a ``reason``.
+A run that was interrupted continues. A row has the commit (``rows.commit``), the CPU and the settings that it was
+measured with; the table has only those of one commit, of this CPU and these settings. Each model is tuned by a service
+without records, so that no row depends on those before it. A job that fails or hangs costs its row, which has a
+``reason``.
 
 ``compiled`` is the library of the published bundle, the best that the job compiled, and ``published`` is the bundle in
 the runtime that its report names. ``vs_ort`` and ``vs_better`` are the times of ONNX Runtime, and of the faster of it
@@ -46,21 +47,33 @@ _FAILURES = (
 
 
 def main(options: argparse.Namespace) -> int:
-    home = Path(os.environ["TUNESMITH_HOME"])
-    environments.install(latency.OPENVINO, home, on_progress=note)
     facts = {
-        "commit": rows.commit(), "cpu": hardware.device(options.threads).key,
+        "commit": options.of or rows.commit(), "cpu": hardware.device(options.threads).key,
         **{name: getattr(options, name) for name in _SETTINGS},
     }  # fmt: skip
-    kept = [row for row in rows.read(options.rows) if not (options.again and _has(row, facts))]
+    kept = rows.read(options.rows)
     wanted = [name for name in zoo.part(options.zoo) if name in (options.models or zoo.MODELS)]
-    for name in wanted:
-        if not any(row["model"] == name and _has(row, facts) for row in kept):
-            kept.append({**_row(zoo.MODELS[name], options, home), **facts})
-            note(json.dumps(kept[-1]))
-            rows.save(options.rows, kept)
+    if not options.of:
+        kept = _measured(wanted, kept, facts, options)
     show(report([row for row in kept if row["model"] in wanted], facts))
     return 0
+
+
+def _measured(
+    wanted: Sequence[str], kept: Sequence[Row], facts: Mapping[str, Any], options: argparse.Namespace
+) -> list[Row]:
+    """Measure and save a row for each model that has none with these facts, or that is to be measured again."""
+    home = Path(os.environ["TUNESMITH_HOME"])
+    environments.install(latency.OPENVINO, home, on_progress=note)
+    kept = list(kept)
+    for name in wanted:
+        former = [row for row in kept if row["model"] == name and _has(row, facts)]
+        if options.again or not former:
+            measured = {**_row(zoo.MODELS[name], options, home), **facts}
+            note(json.dumps(measured))
+            kept = [row for row in kept if row not in former] + [measured]
+            rows.save(options.rows, kept)
+    return kept
 
 
 def _has(row: Row, facts: Mapping[str, Any]) -> bool:

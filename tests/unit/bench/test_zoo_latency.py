@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench import latency, zoo, zoo_latency
+from bench import latency, rows, zoo, zoo_latency
 
 FACTS = {"commit": "abc", "cpu": "a CPU", "threads": 1, "seconds": 300.0, "tuner": "auto", "without": []}
 MEASURED: dict[str, Any] = {
@@ -131,3 +131,8 @@ def test_rows_are_measured_again_on_request_and_of_some_models_alone(
     latency.main([*arguments, "--again", "--models", "minilm"])
     assert measured[4:] == ["minilm"]
     assert json.loads(capsys.readouterr().out)["summary"]["all"]["models"] == 1
+    latency.main([*arguments, "--of", "another"])
+    assert json.loads(capsys.readouterr().out)["rows"] == []
+    latency.main([*arguments, "--of", rows.commit()])
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
+    assert len(measured) == 5

@@ -93,8 +93,8 @@ def test_tvm_needs_few_copies(large: Path, engine_logs: Path, tmp_path: Path, na
         params = {**build, "threads": 1, "model": str(large), "out_dir": str(tmp_path / "build")}
         engine.request("compile", params, timeout=200)
         compiled = _peak(engine) - before
-    # The weights as imported stay for the next build, as the model is small enough. Relay keeps transposed weights beside
-    # them, relax those in panels. Code of TVM takes memory as well.
+    # The weights as imported stay for the next build, as the model is small enough. Relay keeps transposed weights
+    # beside them, relax those in panels. Code of TVM takes memory as well.
     assert checked < (1.5 if name == "relax" else 3.5)
     assert compiled < most
 

@@ -74,6 +74,7 @@ def main() -> int:
         blobs=blobs,
         publisher=CeleryPublisher(settings.broker_url),
         inspect=lambda path, kind, canceled: replace(inspector(kind), canceled=canceled).inspect(path),
+        inspect_rows=lambda path, canceled: replace(inspector(ModelFormat.ONNX), canceled=canceled).inspect_rows(path),
         read_records=RecordReader(home=storage.home, settings=tuning, hidden=hidden).read,
         planner=InstalledPlanner(home=storage.home, settings=tuning, hidden=hidden),
         make_operator=lambda operator, path: operators.make_model(inspector(ModelFormat.ONNX), operator, path),

@@ -12,6 +12,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 
 from api import auth, pages, problems
 from api.artifacts import routes as artifacts
+from api.data_sets import routes as data_sets
 from api.documentation import openapi
 from api.fleet import routes as fleet
 from api.jobs import groups, outputs
@@ -32,7 +33,7 @@ from api.monitoring import routes as metrics
 from api.monitoring.metrics import CountRequests, Metrics
 from api.records import routes as records
 from api.response_cache import TTLCache
-from api.services import Inspect, MakeOperator, ReadRecords, Services
+from api.services import Inspect, InspectRows, MakeOperator, ReadRecords, Services
 from api.settings import ApiSettings
 from api.tokens import login
 from api.tokens import routes as tokens
@@ -66,6 +67,7 @@ def create_app(
     blobs: BlobStore,
     publisher: Publisher,
     inspect: Inspect,
+    inspect_rows: InspectRows,
     read_records: ReadRecords,
     make_operator: MakeOperator,
     planner: Planner,
@@ -80,6 +82,7 @@ def create_app(
         blobs=blobs,
         publisher=publisher,
         inspect=inspect,
+        inspect_rows=inspect_rows,
         read_records=read_records,
         make_operator=make_operator,
         logs=logs,
@@ -147,6 +150,7 @@ def _include_routes(app: FastAPI, settings: ApiSettings) -> None:
     for part in (
         models,
         operator_routes,
+        data_sets,
         jobs,
         groups,
         webhooks,

@@ -18,6 +18,7 @@ from api.monitoring.metrics import Metrics
 from api.response_cache import Status, TTLCache
 from api.settings import ApiSettings
 from domain.blobs import BlobStore
+from domain.data_sets import DataFacts
 from domain.jobs import Tuner
 from domain.models import ModelFacts, ModelFormat
 from storage.database import Database
@@ -28,6 +29,10 @@ from tuner.search.operators import CheckedOperator
 Inspect = Callable[[Path, ModelFormat, Callable[[], bool]], ModelFacts]
 """Reads an uploaded file, unless the last argument asks to give up. Raises InvalidModel, Canceled, or EngineError if it
 cannot be read."""
+
+InspectRows = Callable[[Path, Callable[[], bool]], DataFacts]
+"""Reads an uploaded data set, unless the last argument asks to give up. Raises InvalidDataSet, Canceled, or EngineError
+if it cannot be read."""
 
 ReadRecords = Callable[[Path, Tuner, Callable[[Batch], None]], None]
 """Passes on the batches of an uploaded file of records. Raises InvalidRequest and Unavailable."""
@@ -43,6 +48,7 @@ class Services:
     blobs: BlobStore
     publisher: Publisher
     inspect: Inspect
+    inspect_rows: InspectRows
     read_records: ReadRecords
     make_operator: MakeOperator
     logs: Path

@@ -131,19 +131,91 @@ def _share(value: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorstRow:
+    """A run of the user's rows with one of the largest errors."""
+
+    row: int
+    """Index of the run's first row in the data set."""
+    output: str
+    max_rel: float
+    """As in OutputError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledAccuracy:
+    """Accuracy against the user's labels, of the reference and of a build, on the same rows."""
+
+    output: str
+    measure: str
+    """``top1``: share of rows whose largest element is the label's; ``error``: mean absolute error."""
+    count: int
+    """Rows, or elements for ``error``."""
+    reference: float
+    build: float
+    reference_top5: float | None = None
+    build_top5: float | None = None
+    """None with five classes or fewer, and for ``error``."""
+
+    @property
+    def lost(self) -> float:
+        """Share of rows that the build gets wrong beyond those of the reference; 0 for ``error``."""
+        return self.reference - self.build if self.measure == "top1" else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsCompared:
+    """Comparison of a build with the reference on rows of the user's data set."""
+
+    rows: int
+    elements: int
+    """Of all outputs."""
+    worst: tuple[WorstRow, ...]
+    """The largest errors, the largest first."""
+    labelled: LabelledAccuracy | None = None
+    """None without labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataUse:
+    """The data set of a job, and what its rows were used for."""
+
+    id: str
+    name: str
+    digest: str
+    """sha256 of the ``.npz`` file, hex."""
+    rows: int
+    calibration_rows: int = 0
+    """Rows that int8 was calibrated with; none of them judged."""
+    judging_rows: int = 0
+
+
+MOST_LOST = 0.01
+"""Share of labelled rows that a build of reduced precision may get wrong beyond those of the reference."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verification:
     variant: Variant
     seeds: tuple[int, ...]
+    """Of the seeded inputs; none if only rows of a data set were compared."""
     outputs: tuple[OutputError, ...]
     precision: str = "f32"
     """Precision of the build, which determines the tolerances."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Kind of values that each input was given: ``image``, ``ids``, ``mask``, ``bytes``, ``uniform``…"""
+    rows: RowsCompared | None = None
+    """None without a data set."""
 
     @property
     def passed(self) -> bool:
         """Whether every output agrees, and not all of them lack finite numbers."""
-        return self.proves and all(output.passed for output in self.outputs)
+        return self.proves and all(output.passed for output in self.outputs) and self.keeps_labels
+
+    @property
+    def keeps_labels(self) -> bool:
+        """Whether a build of reduced precision loses at most ``MOST_LOST`` of the labelled rows."""
+        labelled = self.rows.labelled if self.rows else None
+        return labelled is None or self.precision == "f32" or labelled.lost <= MOST_LOST
 
     @property
     def proves(self) -> bool:
@@ -269,6 +341,8 @@ class Report:
     """What ran the builds for the verification, such as ``qemu-aarch64``; empty if their target did, or nothing."""
     format_verification: FormatVerification | None = None
     """None if the bundle's format has no file for TVM."""
+    data: DataUse | None = None
+    """None without a data set."""
 
     @property
     def is_verified(self) -> bool:

@@ -9,6 +9,8 @@
     │   ├── ShapeRequired             a dynamic dimension has no value
     │   ├── ShapeMismatch             a given shape does not fit the model
     │   ├── InvalidInputs             arrays that do not fit a bundle's inputs
+    │   ├── InvalidDataSet            not an .npz file of rows, or not finite
+    │   ├── DataMismatch              a data set that does not fit the model
     │   ├── InvalidBundle             not a bundle, or its digests do not match
     │   ├── UnknownTarget
     │   ├── UnsupportedTarget         a known one, which this tuner, engine or runner cannot serve
@@ -37,14 +39,18 @@
     │   ├── JobNotFound
     │   ├── GroupNotFound
     │   ├── ArtifactNotFound
+    │   ├── DataSetNotFound
     │   ├── Deleted                   it existed and was deleted
     │   │   ├── ModelDeleted
-    │   │   └── ArtifactDeleted
+    │   │   ├── ArtifactDeleted
+    │   │   └── DataSetDeleted
     │   ├── BlobNotFound              the stored file of a known object is missing
     │   └── RouteNotFound
     ├── BlobDamaged               a stored file does not match its digest
     ├── Conflict                  a valid request that conflicts with the current state
     │   ├── ModelInUse
+    │   ├── DataSetInUse
+    │   ├── DataSetNameTaken          the owner has another data set of that name
     │   ├── JobNotFinished
     │   └── JobAlreadyFinished
     ├── EngineError               an engine failed the host
@@ -146,6 +152,17 @@ class ShapeMismatch(InvalidRequest):
 class InvalidInputs(InvalidRequest):
     code = "invalid_inputs"
     default_hint = "Pass an .npz file with one array per input, with the names, shapes and dtypes of manifest.json."
+
+
+class InvalidDataSet(InvalidRequest):
+    code = "invalid_data_set"
+    status = 422
+    default_hint = "Upload an .npz file with one array per input, the first axis of each being the rows."
+
+
+class DataMismatch(InvalidRequest):
+    code = "data_mismatch"
+    default_hint = "The arrays of a data set have the names, dtypes and shapes of the model's inputs."
 
 
 class InvalidBundle(InvalidRequest):
@@ -302,6 +319,11 @@ class ArtifactNotFound(NotFound):
     default_hint = "Tune the model for this target first: tunesmith tune MODEL.onnx."
 
 
+class DataSetNotFound(NotFound):
+    code = "data_set_not_found"
+    default_hint = "List your data sets: tunesmith data list. To add one: tunesmith data add FILE.npz."
+
+
 class Deleted(NotFound):
     code = "deleted"
     status = 410
@@ -316,6 +338,11 @@ class ModelDeleted(Deleted):
 class ArtifactDeleted(Deleted):
     code = "artifact_deleted"
     default_hint = "Tune the model again. Its records are kept, so few trials are needed."
+
+
+class DataSetDeleted(Deleted):
+    code = "data_set_deleted"
+    default_hint = "Add the data set again: tunesmith data add FILE.npz."
 
 
 class BlobNotFound(NotFound):
@@ -342,6 +369,16 @@ class Conflict(TunesmithError):
 class ModelInUse(Conflict):
     code = "model_in_use"
     default_hint = "Wait for the jobs in details.jobs to end, or cancel them: tunesmith cancel JOB."
+
+
+class DataSetInUse(Conflict):
+    code = "data_set_in_use"
+    default_hint = "Wait for the jobs in details.jobs to end, or cancel them: tunesmith cancel JOB."
+
+
+class DataSetNameTaken(Conflict):
+    code = "data_set_name_taken"
+    default_hint = "Choose another name, or delete the other data set first: tunesmith data rm NAME."
 
 
 class JobNotFinished(Conflict):

@@ -34,6 +34,10 @@ def delivery(now: datetime) -> str:
     return _of_time("w", now)
 
 
+def data_set(now: datetime) -> str:
+    return _of_time("s", now)
+
+
 def database(now: datetime) -> str:
     return _of_time("d", now)
 

@@ -205,6 +205,8 @@ class JobRequest:
     runtimes: tuple[Runtime, ...] = tuple(Runtime)
     """What the bundle may run with; always contains ``tvm``."""
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    data: str | None = None
+    """Id of the data set whose rows judge the builds, and calibrate int8; None for seeded inputs alone."""
     measure: MeasureOptions = field(default_factory=MeasureOptions)
     tuner_options: TunerOptions = field(default_factory=TunerOptions)
     priority: int = 5

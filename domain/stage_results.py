@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
-from domain.artifacts import Contender, FailedTask, Report, Variant, Verification
+from domain.artifacts import Contender, DataUse, FailedTask, Report, Variant, Verification
 from domain.digests import ArtifactDigest
 from domain.jobs import Precision, Stage, Tuner
 from domain.models import TensorSpec
@@ -143,12 +143,30 @@ class ImportResult(StageResult):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowRuns:
+    """Runs of the job's data set that judge builds; files are relative to the work folder."""
+
+    first: tuple[int, ...]
+    """Index of the first row of each run."""
+    each: int
+    """Rows of a run."""
+    inputs: tuple[str, ...]
+    expected: tuple[str, ...]
+    """Outputs of the reference."""
+    labels: tuple[str, ...] = ()
+    """None without labels."""
+    use: DataUse
+
+
+@dataclass(frozen=True, kw_only=True)
 class BaselineResult(StageResult):
     stage: ClassVar[Stage] = Stage.BASELINE
     inputs: tuple[str, ...] = ()
     """Files with the seeded inputs, one a seed, relative to the work folder; none if nothing is measured."""
     expected: tuple[str, ...] = ()
     """Files with the reference's outputs, in the same order."""
+    rows: RowRuns | None = None
+    """None without a data set."""
     kinds: dict[str, str] = field(default_factory=dict)
     """Kind of values that each input was given."""
     seconds: dict[Variant, float] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Backups of the database and blobs, taken while the service runs, and their restoration.
 
 A backup is a folder, or a tar of one, with ``backup.json``, ``db.sqlite3`` and ``blobs/ab/cdef…``. The database is
-copied first, as a consistent snapshot, then the bytes of every model and artifact in that snapshot, each verified
-against its digest.
+copied first, as a consistent snapshot, then the bytes of every model, artifact and data set in that snapshot, each
+verified against its digest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from storage.settings import StorageSettings
 MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
 _FORMAT = 1
 _READ_BYTES = 1024**2
-_NAMED = ("models", "artifacts")
+_NAMED = ("models", "artifacts", "data_sets")
 _BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of SQLite's additional files."""
 _OLDER = "Restore an older backup."
@@ -50,7 +50,7 @@ class Backup:
     size_bytes: int = 0
     """Bytes of all blobs."""
     missing: list[BlobDigest] = field(default_factory=list)
-    """Digests of models and artifacts whose bytes are missing or corrupt."""
+    """Digests of objects whose bytes are missing or corrupt."""
     paused: Paused | None = None
 
 
@@ -281,10 +281,12 @@ def _copied(blobs: BlobStore, digest: BlobDigest, target: Path) -> int | None:
 
 
 def _known(database: Path) -> Iterator[BlobDigest]:
-    """Return the digests of all models and artifacts; databases of older releases have no deleted ones."""
+    """Return the digests of all objects; databases of older releases have fewer tables, and no deleted ones."""
     with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         for table in _NAMED:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            if not columns:
+                continue
             living = " WHERE deleted_at IS NULL" if "deleted_at" in columns else ""
             for (digest,) in connection.execute(f"SELECT digest FROM {table}{living}").fetchall():  # noqa: S608 - ours
                 yield digest

@@ -2,7 +2,7 @@
 
 A blob is kept if a row refers to it, or if it was put, or its last row deleted, within the grace period. Before a row
 is added, its blob is put again, which renews the time of an existing blob, so that the store keeps it. Nothing is
-removed on behalf of a database that does not own the store, or that never contained a model or artifact.
+removed on behalf of a database that does not own the store, or that never contained anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from domain.digests import BlobDigest
 from storage import statements
 from storage.blobs import ownership
 from storage.database import Database
-from storage.tables import ArtifactRow, ModelRow
+from storage.tables import WITH_BLOBS
 
 _ASKED_AT_ONCE = 500
 
@@ -41,7 +41,7 @@ def collect(
     dry_run: bool = False,
     adopt: bool = False,
 ) -> Collected:
-    """Remove blobs that no model and no artifact refers to; with ``dry_run``, only count them.
+    """Remove blobs that no model, artifact or data set refers to; with ``dry_run``, only count them.
 
     With ``adopt``, the database takes over the store first; with both, blobs are counted as if it had. Raises
     BlobStoreUnavailable, ForeignBlobStore, and ConfigurationError for a database that never contained anything.
@@ -71,10 +71,10 @@ def collect(
 
 
 def named(session: Session, digests: Collection[str], before: datetime | None = None) -> set[str]:
-    """Return those of the digests that a model or artifact refers to; with ``before``, also those deleted
+    """Return those of the digests that an object refers to; with ``before``, also those deleted
     since then."""
     found: set[str] = set()
-    for row in (ModelRow, ArtifactRow):
+    for row in WITH_BLOBS:
         lives: ColumnElement[bool] = row.deleted_at.is_(None)
         counts = lives if before is None else or_(lives, row.deleted_at >= before)
         found.update(session.scalars(select(row.digest).where(row.digest.in_(digests), counts)))
@@ -82,9 +82,9 @@ def named(session: Session, digests: Collection[str], before: datetime | None = 
 
 
 def _check_database(database: Database) -> None:
-    """Deleted models and artifacts count, as their rows are kept."""
+    """Deleted objects count, as their rows are kept."""
     with database.reading() as session:
-        for row in (ModelRow, ArtifactRow):
+        for row in WITH_BLOBS:
             if session.scalar(select(row.digest).limit(1)) is not None:
                 return
     raise errors.ConfigurationError(

@@ -12,9 +12,9 @@ from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import Session
 
 from domain import errors
-from storage.tables import ArtifactRow, JobRow, ModelRow, TokenRow
+from storage.tables import ArtifactRow, DataSetRow, JobRow, ModelRow, TokenRow
 
-Row = TypeVar("Row", ModelRow, JobRow, ArtifactRow, TokenRow)
+Row = TypeVar("Row", ModelRow, JobRow, ArtifactRow, TokenRow, DataSetRow)
 Value = TypeVar("Value")
 
 

@@ -5,16 +5,16 @@ Functions that lock the token do so until the transaction ends, so that concurre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, union
 from sqlalchemy.orm import Session
 
 from domain import errors
 from domain.jobs import JobState
 from domain.tokens import Principal, Quota
 from storage import codec, statements
-from storage.tables import ArtifactRow, JobRow, ModelOwnerRow, ModelRow, TokenRow
+from storage.tables import ArtifactRow, DataSetRow, JobRow, ModelOwnerRow, ModelRow, TokenRow
 
 RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
@@ -61,10 +61,11 @@ def exceeded_bytes(most: int, stored: int) -> errors.QuotaExceeded:
     )
 
 
-def sizes_of_models(session: Session, owner: str) -> Sequence[int]:
-    """Query the sizes in bytes of the models that the owner uploaded."""
-    sizes = select(ModelRow.size_bytes).distinct().join(ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest)
-    return session.scalars(sizes.where(ModelOwnerRow.owner == owner)).all()
+def sizes_of_uploads(session: Session, owner: str) -> frozenset[int]:
+    """Return the sizes in bytes of the models and data sets that the owner uploaded."""
+    sizes = select(ModelRow.size_bytes).join(ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest)
+    data = select(DataSetRow.size_bytes).where(DataSetRow.owner == owner, DataSetRow.deleted_at.is_(None))
+    return frozenset(session.scalars(union(sizes.where(ModelOwnerRow.owner == owner), data)))
 
 
 def has_room(session: Session, token_id: str) -> bool:
@@ -96,14 +97,18 @@ def held(session: Session, job_ids: Collection[str]) -> frozenset[str]:
 
 
 def stored_bytes(session: Session, owner: str) -> int:
-    """Return the bytes of the models that the owner uploaded and of artifacts of its jobs, without deleted ones."""
+    """Return the bytes of the owner's models, data sets and artifacts of its jobs, without deleted ones."""
+    data = select(func.coalesce(func.sum(DataSetRow.size_bytes), 0))
     uploaded = select(func.coalesce(func.sum(ModelRow.size_bytes), 0)).join(
         ModelOwnerRow, ModelOwnerRow.model_digest == ModelRow.digest
     )
     published = select(func.coalesce(func.sum(ArtifactRow.size_bytes), 0)).join(JobRow, JobRow.id == ArtifactRow.job_id)
-    return int(session.scalar(uploaded.where(ModelOwnerRow.owner == owner)) or 0) + int(
-        session.scalar(published.where(JobRow.owner == owner, ArtifactRow.deleted_at.is_(None))) or 0
+    sums = (
+        uploaded.where(ModelOwnerRow.owner == owner),
+        data.where(DataSetRow.owner == owner, DataSetRow.deleted_at.is_(None)),
+        published.where(JobRow.owner == owner, ArtifactRow.deleted_at.is_(None)),
     )
+    return sum(int(session.scalar(each) or 0) for each in sums)
 
 
 def _locked(session: Session, token_id: str) -> Quota:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint, text, true
 from sqlalchemy.orm import Mapped, mapped_column
 
-from domain.digests import ArtifactDigest, ModelDigest, ScheduleDigest, SecretDigest, WorkloadDigest
+from domain.digests import ArtifactDigest, BlobDigest, ModelDigest, ScheduleDigest, SecretDigest, WorkloadDigest
 from domain.tokens import LOCAL_OWNER
 from storage.columns import DIGEST, SerialNumber
 from storage.columns import Base as Base
@@ -38,6 +38,31 @@ class ModelOwnerRow(Base):
     model_digest: Mapped[ModelDigest] = mapped_column(ForeignKey("models.digest", ondelete="CASCADE"), primary_key=True)
     owner: Mapped[str] = mapped_column(String(100), primary_key=True, index=True)
     created_at: Mapped[datetime]
+
+
+class DataSetRow(Base):
+    __tablename__ = "data_sets"
+    __table_args__ = (
+        Index(None, "created_at", "id"),
+        Index(
+            "ix_data_sets_names",
+            "owner",
+            "name",
+            unique=True,
+            sqlite_where=text("deleted_at IS NULL"),
+            postgresql_where=text("deleted_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    digest: Mapped[BlobDigest] = mapped_column(DIGEST, index=True)
+    name: Mapped[str] = mapped_column(String(200))
+    owner: Mapped[str] = mapped_column(String(100), index=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    facts: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]
+    """Set at deletion; the row is kept for the jobs that used it."""
 
 
 class JobRow(Base):
@@ -457,3 +482,7 @@ class WebhookDeliveryRow(Base):
     delivered_at: Mapped[datetime | None]
     last_status: Mapped[int | None]
     last_error: Mapped[str | None] = mapped_column(Text)
+
+
+WITH_BLOBS = (ModelRow, ArtifactRow, DataSetRow)
+"""Tables whose rows refer to blobs by ``digest`` until their ``deleted_at``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tunesmith.artifacts import Artifact
     from tunesmith.client import Client
+    from tunesmith.data_sets import DataSet
     from tunesmith.errors import TunesmithError
     from tunesmith.events import Event
     from tunesmith.jobs import Job
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Artifact", "Budget", "Client", "Event", "Job", "Model", "TunesmithError"]
+__all__ = ["Artifact", "Budget", "Client", "DataSet", "Event", "Job", "Model", "TunesmithError"]
 
 _HOMES = {
     "Artifact": "tunesmith.artifacts",
     "Budget": "tunesmith.requests",
     "Client": "tunesmith.client",
+    "DataSet": "tunesmith.data_sets",
     "Event": "tunesmith.events",
     "Job": "tunesmith.jobs",
     "Model": "tunesmith.models",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any, Self, Unpack
 
 from tunesmith import connection, errors, record_files, requests
 from tunesmith.artifacts import Artifact
+from tunesmith.data_sets import DataSet
 from tunesmith.jobs import Job
 from tunesmith.models import Model
 from tunesmith.tokens import Tokens
@@ -71,16 +73,7 @@ class Client:
         ``model_format`` is ``onnx`` or ``irmodule``; None means ``irmodule`` for a ``.json`` file, else ``onnx``.
         ``progress`` is called with the bytes sent and the total. Raises InvalidInput for unreadable or empty files.
         """
-        file = Path(path)
-        try:
-            size = file.stat().st_size
-            file.open("rb").close()
-        except OSError as error:
-            if not file.is_file():
-                raise errors.unreadable(file) from error
-            raise errors.InvalidInput(
-                f"cannot read {file}: {error.strerror}", code="unreadable_file", hint="Check its permissions."
-            ) from error
+        file, size = _file(path)
         if size == 0:
             raise errors.InvalidInput(
                 f"{file} is empty", code="invalid_model", hint="Name a file that contains a model."
@@ -120,6 +113,41 @@ class Client:
         Returns False if others have uploaded it, too: only your ownership ends, and the model is kept.
         """
         return bool(self._transport.delete(f"/v1/models/{segment(_named(model))}").json()["gone"])
+
+    def add_data_set(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> DataSet:
+        """Add a data set, an ``.npz`` file of rows, to be named as ``data`` of ``tune``; adding it again has no effect.
+
+        ``name`` is unique among yours; None is the file's name. ``progress`` as in ``upload``. Raises InvalidInput for
+        unreadable or empty files, and Conflict if another data set has the name.
+        """
+        file, size = _file(path)
+        if size == 0:
+            raise errors.InvalidInput(
+                f"{file} is empty", code="invalid_data_set", hint="Name a file that numpy.savez wrote."
+            )
+        params = {"name": name or plain_name(file)}
+        response = self._transport.upload(
+            "POST", "/v1/datasets", lambda: _read(file, size, progress), size=size, params=params
+        )
+        return DataSet.of(response.json(), created=response.status_code == 201)
+
+    def data_sets(self) -> Iterator[DataSet]:
+        """Iterate over your data sets, newest first. Fetches pages lazily."""
+        return (DataSet.of(data) for data in self._transport.pages("/v1/datasets", "datasets", {}))
+
+    def data_set(self, id_or_name: str) -> DataSet:
+        return DataSet.of(self._transport.get(f"/v1/datasets/{segment(id_or_name)}").json())
+
+    def delete_data_set(self, data_set: DataSet | str) -> None:
+        """Delete a data set; jobs that used it keep their reports. Raises Conflict while jobs have not ended."""
+        named = data_set.id if isinstance(data_set, DataSet) else data_set
+        self._transport.delete(f"/v1/datasets/{segment(named)}")
 
     def tune(self, model: Model | str | None = None, **options: Unpack[requests.Options]) -> Job:
         """Submit a job that tunes a model, given as Model, id or digest; see ``requests.Options``.
@@ -236,6 +264,26 @@ class Client:
         """Return the workers, and ``warnings`` about the fleet as a whole."""
         found: Json = self._transport.get("/v1/workers").json()
         return found
+
+
+def plain_name(file: Path) -> str:
+    """Return the name of a data set in this file: the file's, of letters that names may have."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._")[:180] or "data"
+
+
+def _file(path: str | Path) -> tuple[Path, int]:
+    """Return a readable file and its bytes. Raises InvalidInput."""
+    file = Path(path)
+    try:
+        size = file.stat().st_size
+        file.open("rb").close()
+    except OSError as error:
+        if not file.is_file():
+            raise errors.unreadable(file) from error
+        raise errors.InvalidInput(
+            f"cannot read {file}: {error.strerror}", code="unreadable_file", hint="Check its permissions."
+        ) from error
+    return file, size
 
 
 def _plain(value: object) -> object:

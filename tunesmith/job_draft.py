@@ -457,6 +457,18 @@ class JobDraft:
             text="shapes",
         ),
     )
+    data: str | None = _option(
+        min_length=1,
+        max_length=200,
+        description="Id or name of a data set: its rows are compared with the reference beside seeded inputs, judge "
+        "builds of reduced precision, calibrate int8, and are timed.",
+        cli=Cli(
+            BUILD,
+            metavar="NAME|FILE.npz",
+            help="Your own rows: a data set, or a file that is added as one. They judge and calibrate builds.",
+        ),
+        form=Form(ACCURACY, "Data set", "its rows judge and calibrate builds", unset="seeded inputs alone"),
+    )
     measure: MeasureDraft = _option(factory=MeasureDraft)
     tuner_options: TunerDraft = _option(factory=TunerDraft)
     priority: int | None = _option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 from tunesmith import errors
 
 if TYPE_CHECKING:
+    from tunesmith.data_sets import DataSet
     from tunesmith.jobs import Job
     from tunesmith.models import Model
 import math
@@ -34,6 +35,8 @@ class Options(TypedDict, total=False):
     """Limit of the job's running time, in seconds, besides a ``budget`` or in it."""
     input_shapes: Mapping[str, Sequence[int]]
     """For inputs with dynamic dimensions."""
+    data: DataSet | str | None
+    """A data set, or its id or name: its rows judge and calibrate the builds."""
     threads: int | None
     runner: str
     """``local``, ``rpc`` or ``none``."""
@@ -92,7 +95,9 @@ def draft(model: str | None, options: Options) -> dict[str, Any]:
         given["input_shapes"] = {name: list(shape) for name, shape in given["input_shapes"].items()}
     if "like" in given:
         given["like"] = given["like"] if isinstance(given["like"], str) else given["like"].id
-    elif model is None:
+    if "data" in given:
+        given["data"] = given["data"] if isinstance(given["data"], str) else given["data"].id
+    if model is None and "like" not in given:
         raise errors.InvalidInput("neither a model nor like= is given", hint="Give a model, or a job as like=.")
     return {**({"model": model} if model else {}), **({"budget": budget} if budget else {}), **given}
 

@@ -105,6 +105,7 @@ def schema_alone() -> dict[str, Any]:
             blobs=LocalBlobStore(Path(folder)),
             publisher=CeleryPublisher("memory://"),
             inspect=unused,
+            inspect_rows=unused,
             read_records=unused,
             make_operator=unused,
             planner=unused,  # type: ignore[arg-type]

@@ -17,13 +17,14 @@ from api.jobs.drafts import JobDraft
 from api.jobs.requests import default_total_seconds, job_request
 from api.settings import ApiSettings
 from domain import destinations, targets
+from domain.data_sets import DataSet
 from domain.destinations import AllowedHosts
 from domain.jobs import AccuracyGate, Job, JobRequest, MeasureOptions, Precision, RunnerKind, TunerOptions
 from domain.models import Model, ModelFormat
 from domain.tokens import Principal
 from domain.webhooks import Webhook
 from process import signatures
-from storage import idempotency, jobs, models, owners, webhooks, workers
+from storage import data_sets, idempotency, jobs, models, owners, webhooks, workers
 from tunesmith.job_draft import WebhookDraft
 
 
@@ -41,7 +42,7 @@ def create(
 ) -> Creation:
     """Create a job; a request with the same ``key`` gets the same job. Raises errors of invalid requests."""
     whole, model = complete(session, draft, principal, settings)
-    request = job_request(whole, model, settings)
+    request = job_request(whole, model, settings, data_set=data_set_of(session, whole, principal))
     requested = asked_for(draft, settings)
     owner = principal.owner
 
@@ -58,6 +59,11 @@ def create(
     webhook = webhooks.of_job(session, job_id)
     shows_secret = is_new and requested is not None
     return Creation(job=jobs.get(session, job_id), is_new=is_new, webhook=webhook, shows_secret=shows_secret)
+
+
+def data_set_of(session: Session, draft: JobDraft, principal: Principal) -> DataSet | None:
+    """Return the data set that the request names. Raises DataSetNotFound and DataSetDeleted."""
+    return None if draft.data is None else data_sets.get(session, draft.data, principal)
 
 
 def check_cpu(session: Session, request: JobRequest, settings: ApiSettings) -> None:
@@ -94,7 +100,9 @@ def _checked(draft: WebhookDraft, allowed: AllowedHosts) -> Webhook:
     return Webhook(url=draft.url, secret=secret)
 
 
-_COPIED_FIELDS = ("target", "threads", "tuner", "runner", "device", "precision", "bundle_format", "priority", "group")
+_COPIED_FIELDS = (
+    *("target", "threads", "tuner", "runner", "device", "precision", "bundle_format", "data", "priority", "group"),
+)
 
 
 def complete(session: Session, draft: JobDraft, principal: Principal, settings: ApiSettings) -> tuple[JobDraft, Model]:

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from api.jobs import fitting, shapes
 from api.jobs.drafts import JobDraft
 from api.settings import ApiSettings
-from domain import errors, targets
+from domain import data_sets, errors, targets
 from domain.artifacts import Runtime
+from domain.data_sets import DataSet
 from domain.errors import InvalidRequest
 from domain.jobs import (
     AccuracyGate,
@@ -35,9 +36,11 @@ _SECONDS_A_TRIAL = 10.0
 """What a trial adds to the default of a job's total limit."""
 
 
-def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequest:
+def job_request(draft: JobDraft, model: Model, settings: ApiSettings, *, data_set: DataSet | None = None) -> JobRequest:
     """Return the stored request. Raises the InvalidRequest that describes the invalid value or combination."""
     shapes.check(model.facts, draft.input_shapes)
+    if data_set is not None:
+        _check_data(data_set, model, draft)
     request = JobRequest(
         model_digest=model.digest,
         budget=_budget(draft.budget, settings),
@@ -52,6 +55,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         bundle_format=member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
         runtimes=_runtimes(draft.runtimes),
         input_shapes={name: tuple(shape) for name, shape in draft.input_shapes.items()},
+        data=data_set.id if data_set else None,
         measure=MeasureOptions(**asdict(draft.measure)),
         tuner_options=_tuner_options(draft.tuner_options),
         priority=settings.default_priority if draft.priority is None else draft.priority,
@@ -67,6 +71,13 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings) -> JobRequ
         budget=draft.budget is not None and _limits_tuning(draft.budget),
     )
     return request
+
+
+def _check_data(data_set: DataSet, model: Model, draft: JobDraft) -> None:
+    """Raise DataMismatch if the model cannot take the rows, or none would be left to judge."""
+    inputs = [replace(spec, shape=tuple(draft.input_shapes.get(spec.name, spec.shape))) for spec in model.facts.inputs]
+    found = data_sets.fit(data_set.facts, inputs, model.facts.outputs)
+    data_sets.split(data_set.facts, found, calibrates=draft.precision in (Precision.INT8, Precision.AUTO))
 
 
 def _limits_tuning(draft: BudgetDraft) -> bool:

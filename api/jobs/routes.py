@@ -83,7 +83,8 @@ def planned(services: Services, principal: Principal, draft: JobDraft, left: Cal
     creating.asked_for(draft, services.settings)
     with services.database.reading() as session:
         whole, model = creating.complete(session, draft, principal, services.settings)
-        request = job_request(whole, model, services.settings)
+        data_set = creating.data_set_of(session, whole, principal)
+        request = job_request(whole, model, services.settings, data_set=data_set)
         creating.check_cpu(session, request, services.settings)
     return planning.make(services, request, model, left)
 

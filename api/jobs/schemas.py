@@ -81,6 +81,7 @@ class Job(BaseModel):
         description="As requested or by default; a tuner ignores options of other tuners."
     )
     input_shapes: dict[str, list[int]]
+    data: str | None = Field(description="Id of the data set; null for seeded inputs alone.")
     priority: int
     labels: dict[str, str]
     group: str | None
@@ -281,12 +282,51 @@ class OutputError(BaseModel):
     empty: bool = Field(description="True if the reference returns no element there on any input.")
 
 
+class WorstRow(BaseModel):
+    row: int = Field(description="Index of the run's first row in the data set.")
+    output: str
+    max_rel: float
+
+
+class LabelledAccuracy(BaseModel):
+    """Accuracy against the labels, of the reference and of the build, on the same rows."""
+
+    output: str
+    measure: str = Field(description="top1: share of rows with the label's class first; error: mean absolute error.")
+    count: int = Field(description="Rows, or elements for error.")
+    reference: float
+    build: float
+    reference_top5: float | None
+    build_top5: float | None = Field(description="Null with five classes or fewer, and for error.")
+
+
+class RowsCompared(BaseModel):
+    """Comparison with the reference on rows of the data set."""
+
+    rows: int
+    elements: int = Field(description="Of all outputs.")
+    worst: list[WorstRow] = Field(description="The largest errors first.")
+    labelled: LabelledAccuracy | None = Field(description="Null without labels.")
+
+
+class DataUse(BaseModel):
+    """The data set, and what its rows were used for."""
+
+    id: str
+    name: str
+    digest: str = Field(description="sha256 of the .npz file, hex.")
+    rows: int
+    calibration_rows: int = Field(description="Rows that int8 was calibrated with; none of them judged.")
+    judging_rows: int
+
+
 class Verification(BaseModel):
     passed: bool
     precision: str = Field(description="Precision of the build, which decides the tolerances.")
     seeds: list[int]
     inputs: dict[str, str] = Field(description="Kind of values used for each input: image, ids, mask, …")
     outputs: list[OutputError]
+    rows: RowsCompared | None = Field(description="Null without a data set.")
 
 
 class FormatVerification(BaseModel):
@@ -373,6 +413,7 @@ class Report(BaseModel):
     format_verification: FormatVerification | None = Field(
         description="Null if the bundle's format has no file for TVM, as shared."
     )
+    data: DataUse | None = Field(description="Null without a data set.")
 
 
 class Bandwidth(BaseModel):

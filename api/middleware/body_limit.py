@@ -12,7 +12,7 @@ from api.middleware import Middleware
 
 MOST_BYTES = 1024 * 1024
 _MOST_DIGITS = 18
-_UPLOADS = ("/v1/records",)
+_UPLOADS = ("/v1/records", "/v1/datasets")
 """Paths whose POST bodies are streamed."""
 
 

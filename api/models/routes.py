@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -77,7 +76,9 @@ async def upload(
     stream, caller = request.stream(), Caller(request)
 
     def keep() -> tuple[Model, bool]:
-        return uploading.keep(services, principal, name, _chunks(stream, caller), model_format, caller.has_left)
+        return uploading.keep(
+            services, principal, name, uploading.chunks(stream, caller), model_format, caller.has_left
+        )
 
     async with services.uploads.one(principal.owner) as limiter:
         try:
@@ -131,16 +132,3 @@ def remove(services: ServicesDep, principal: Submitter, model: str) -> shared.De
         owner = owners.visible(principal)
         gone = deletion.delete_model(session, found, owner=owner, now=datetime.now(UTC))
     return shared.Deletion(id=found.id, gone=gone)
-
-
-def _chunks(stream: AsyncIterator[bytes], caller: Caller) -> Iterator[bytes]:
-    """Read the event loop's stream from a worker thread, one chunk at a time."""
-    while (chunk := anyio.from_thread.run(_following, stream, caller)) is not None:
-        yield chunk
-
-
-async def _following(stream: AsyncIterator[bytes], caller: Caller) -> bytes | None:
-    chunk = await anext(stream, None)
-    if chunk is None:
-        caller.watch()
-    return chunk

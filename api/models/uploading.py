@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
+import anyio
 from sqlalchemy.orm import Session
 
+from api.connections import Caller
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
@@ -31,7 +33,7 @@ def keep(
     services: Services,
     principal: Principal,
     name: str,
-    chunks: Iterable[bytes],
+    content: Iterable[bytes],
     model_format: ModelFormat = ModelFormat.ONNX,
     unwanted: Callable[[], bool] = lambda: False,
 ) -> tuple[Model, bool]:
@@ -39,7 +41,7 @@ def keep(
 
     Raises BlobTooLarge, QuotaExceeded, InvalidModel, EngineError, Unavailable.
     """
-    blob = put_within_quota(services, principal, chunks, limit=limit(services, model_format))
+    blob = put_within_quota(services, principal, content, limit=limit(services, model_format))
     put_before = datetime.now(UTC)
     known = _claimed(services, principal, name, blob)
     if known:
@@ -51,10 +53,10 @@ def keep(
             facts = services.inspect(path, model_format, unwanted)
         return _added(services, principal, name, blob, facts)
     except Canceled:
-        _discard(services, blob, put_before)
+        discard(services, blob, put_before)
         raise errors.Unavailable("the caller left before the model was read") from None
     except Exception:
-        _discard(services, blob, put_before)
+        discard(services, blob, put_before)
         raise
 
 
@@ -90,7 +92,7 @@ def _own(session: Session, principal: Principal, blob: Blob, now: datetime) -> b
     return owners.add_model(session, digest, principal.owner, now=now)
 
 
-def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
+def discard(services: Services, blob: Blob, put_before: datetime) -> None:
     """Remove rejected bytes, which no quota counts, unless a model, a later upload or another service uses them."""
     owner = services.blobs.owner()
     with services.database.transaction() as session:
@@ -109,25 +111,38 @@ def _known(session: Session, digest: ModelDigest) -> Model | None:
 
 
 def check_announced(services: Services, principal: Principal, size_bytes: int) -> None:
-    """Raise QuotaExceeded for the announced size, unless the owner may already have the model, which costs nothing."""
+    """Raise QuotaExceeded for the announced size, unless the owner may already have the file, which costs nothing."""
     if principal.quota.stored_bytes is None:
         return
     with services.database.reading() as session:
-        if size_bytes not in quotas.sizes_of_models(session, principal.owner):
+        if size_bytes not in quotas.sizes_of_uploads(session, principal.owner):
             quotas.check_stored(session, principal, size_bytes)
 
 
-def put_within_quota(services: Services, principal: Principal, chunks: Iterable[bytes], *, limit: int) -> Blob:
+def put_within_quota(services: Services, principal: Principal, content: Iterable[bytes], *, limit: int) -> Blob:
     """Store the bytes, limited by the quota. Raises BlobTooLarge and QuotaExceeded."""
     quota = principal.quota.stored_bytes
     if quota is None:
-        return services.blobs.put(chunks, limit=limit)
+        return services.blobs.put(content, limit=limit)
     with services.database.reading() as session:
         left = quota - quotas.stored_bytes(session, principal.owner)
-        most = max([left, *quotas.sizes_of_models(session, principal.owner)])
+        most = max([left, *quotas.sizes_of_uploads(session, principal.owner)])
     try:
-        return services.blobs.put(chunks, limit=max(0, min(limit, most)))
+        return services.blobs.put(content, limit=max(0, min(limit, most)))
     except errors.BlobTooLarge as error:
         if most >= limit:
             raise
         raise quotas.exceeded_bytes(quota, quota - left) from error
+
+
+def chunks(stream: AsyncIterator[bytes], caller: Caller) -> Iterator[bytes]:
+    """Read the event loop's stream from a worker thread, one chunk at a time."""
+    while (chunk := anyio.from_thread.run(_following, stream, caller)) is not None:
+        yield chunk
+
+
+async def _following(stream: AsyncIterator[bytes], caller: Caller) -> bytes | None:
+    chunk = await anext(stream, None)
+    if chunk is None:
+        caller.watch()
+    return chunk

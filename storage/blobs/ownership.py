@@ -16,7 +16,7 @@ from domain import errors, ids
 from domain.blobs import BlobStore
 from storage import statements
 from storage.database import Database
-from storage.tables import ArtifactRow, IdentityRow, ModelRow
+from storage.tables import WITH_BLOBS, IdentityRow
 
 _LOOKED_AT = 500
 _EVER = datetime.max.replace(tzinfo=UTC)
@@ -61,9 +61,7 @@ def _check_known(database: Database, blobs: BlobStore) -> None:
     some = [blob.digest for blob in itertools.islice(blobs.stored(put_before=_EVER), _LOOKED_AT)]
     with database.reading() as session:
         known = {
-            digest
-            for row in (ModelRow, ArtifactRow)
-            for digest in session.scalars(select(row.digest).where(row.digest.in_(some)))
+            digest for row in WITH_BLOBS for digest in session.scalars(select(row.digest).where(row.digest.in_(some)))
         }
     if 2 * len(known) < len(some):
         raise errors.ForeignBlobStore(

@@ -17,6 +17,8 @@ CODES: dict[str, type[errors.TunesmithError]] = {
     "shape_required": errors.ShapeRequired,
     "shape_mismatch": errors.ShapeMismatch,
     "invalid_inputs": errors.InvalidInputs,
+    "invalid_data_set": errors.InvalidDataSet,
+    "data_mismatch": errors.DataMismatch,
     "invalid_bundle": errors.InvalidBundle,
     "unknown_target": errors.UnknownTarget,
     "unsupported_target": errors.UnsupportedTarget,

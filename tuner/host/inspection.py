@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from domain import errors, models
+from domain.data_sets import DataFacts
 from domain.models import ModelFacts, ModelFormat, TensorSpec
 from domain.ports import Engine
 from tuner.host import catalogue, environments, failures
@@ -116,6 +117,16 @@ class Inspector:
         """Read a model's facts. Raises EngineStartFailed, and InvalidModel also if reading crashes, hangs or
         exceeds the memory limit."""
         return _facts(self._ask(path, "inspect", {"path": str(path.absolute())}), self.format)
+
+    def inspect_rows(self, path: Path) -> DataFacts:
+        """Read what a data set holds. Raises EngineStartFailed, and InvalidDataSet also if reading crashes, hangs or
+        exceeds the memory limit."""
+        try:
+            answer = self._ask(path, "inspect_rows", {"path": str(path.absolute())})
+        except errors.InvalidModel as error:
+            # Only an end of the process, for which the hint about models is wrong.
+            raise errors.InvalidDataSet("the file could not be read", details=error.details) from error
+        return DataFacts(arrays=models.tensor_specs(answer["arrays"]), rows=int(answer["rows"]))
 
     def prepare(self, path: Path, input_shapes: Mapping[str, Sequence[int]], out_path: Path) -> Prepared:
         """Write the model with these shapes. Raises ShapeRequired, ShapeMismatch, and as ``inspect``."""

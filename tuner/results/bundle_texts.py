@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from domain.artifacts import LARGEST_ERROR, OutputError, Report, Timing
+from domain.artifacts import LARGEST_ERROR, LabelledAccuracy, OutputError, Report, Timing
 from domain.models import TensorSpec
 from tuner.results.manifest import Manifest
 
@@ -375,11 +375,11 @@ def _measured(report: Report) -> str:
     return f"""\
 {_times(report)}
 
-Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{_kinds(report)}:
+Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{_kinds(report)}{_data(report)}:
 
 | variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
 |---|---|---|---|---|---|---|---|
-{_errors(report)}{_for_tvm(report)}{_raced(report)}"""
+{_errors(report)}{_labels(report)}{_for_tvm(report)}{_raced(report)}"""
 
 
 def _times(report: Report) -> str:
@@ -503,6 +503,31 @@ def _kinds(report: Report) -> str:
 
 def _seeds(report: Report) -> int:
     return max((len(verification.seeds) for verification in report.verifications.values()), default=0)
+
+
+def _data(report: Report) -> str:
+    found = report.data
+    if found is None:
+        return ""
+    return (
+        f" and on rows of the data set `{found.name}` (sha256 `{found.digest}`, which is not in this bundle: "
+        f"{found.judging_rows} of {found.rows} rows judged, {found.calibration_rows} others calibrated)"
+    )
+
+
+def _labels(report: Report) -> str:
+    said = [
+        f"{variant.title()}: {_accuracy(verification.rows.labelled)}."
+        for variant, verification in report.verifications.items()
+        if verification.rows and verification.rows.labelled
+    ]
+    return "\n\nAgainst the labels of the data set:\n\n" + "\n".join(said) if said else ""
+
+
+def _accuracy(found: LabelledAccuracy) -> str:
+    if found.measure == "error":
+        return f"mean absolute error {found.build:.6g}, the reference's {found.reference:.6g}"
+    return f"{found.build:.2%} of {found.count} rows right, the reference {found.reference:.2%}"
 
 
 def _errors(report: Report) -> str:

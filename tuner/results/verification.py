@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +11,15 @@ from types import MappingProxyType
 from typing import Any
 
 from domain import errors
-from domain.artifacts import LARGEST_ERROR, OutputError, Variant, Verification
+from domain.artifacts import (
+    LARGEST_ERROR,
+    LabelledAccuracy,
+    OutputError,
+    RowsCompared,
+    Variant,
+    Verification,
+    WorstRow,
+)
 from domain.jobs import AccuracyGate, Precision
 from domain.models import TensorSpec
 from domain.ports import Engine
@@ -19,6 +28,9 @@ SEEDS = (0, 1, 2)
 NARROW_SEEDS = tuple(range(16))
 CALIBRATION_SEEDS = tuple(range(1000, 1008))
 """Seeds of calibration inputs, which are not used for verification."""
+MOST_ROWS_OF_F32 = 32
+"""Runs of a data set that judge a build in f32, whose limits need several runs of the reference each."""
+_MOST_WORST = 5
 _SEED_SECONDS, _RUN_SECONDS = 120.0, 600.0
 _PERTURBED_SECONDS = 30.0
 """Time for the runs that show the reference's own rounding errors."""
@@ -36,9 +48,41 @@ class Seeded:
     """Kind of values of each input."""
 
 
-def seeds_for(precision: Precision) -> tuple[int, ...]:
-    """Return the seeds of a job; reduced precisions need more, as they are also judged by shares of rows."""
-    return SEEDS if precision is Precision.F32 else NARROW_SEEDS
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Runs of a data set."""
+
+    first: tuple[int, ...]
+    """Index of the first row of each run."""
+    each: int
+    """Rows of a run."""
+    inputs: tuple[Path, ...]
+    expected: tuple[Path, ...]
+    """Outputs of the reference."""
+    labels: tuple[Path, ...] = ()
+    """None without labels."""
+
+    def some(self, most: int) -> Rows:
+        """Return at most ``most`` of the runs, spread evenly."""
+        count = len(self.first)
+        if count <= most:
+            return self
+        places = [place * count // most for place in range(most)]
+        return Rows(
+            first=tuple(self.first[place] for place in places),
+            each=self.each,
+            inputs=tuple(self.inputs[place] for place in places),
+            expected=tuple(self.expected[place] for place in places),
+            labels=tuple(self.labels[place] for place in places) if self.labels else (),
+        )
+
+
+def seeds_for(precision: Precision, *, with_data: bool = False) -> tuple[int, ...]:
+    """Return the seeds of a job.
+
+    Reduced precisions are also judged by shares of rows: by those of a data set, or by more seeded inputs.
+    """
+    return SEEDS if precision is Precision.F32 or with_data else NARROW_SEEDS
 
 
 def seed_inputs(
@@ -151,19 +195,27 @@ def verify(
     model: Path | None = None,
     kinds: Mapping[str, str] = _NO_KINDS,
     seeds: Sequence[int] = SEEDS,
+    rows: Rows | None = None,
     canceled: Callable[[], bool] | None = None,
 ) -> Verification:
-    """Run a variant on all inputs and compare its outputs with the reference; keeps the maximum errors over all seeds.
+    """Run a variant on all inputs and compare its outputs with the reference; keeps the maximum errors over all runs.
 
     ``bundle`` is the folder of ``mod.so``; ``inputs``, ``expected`` and ``seeds`` correspond. ``place`` has ``threads``
     and, unless it is this machine's CPU, ``target`` and ``runner``. ``precision`` determines the tolerances that
-    ``gate`` does not set; the prepared ``model`` determines which outputs are a classifier's. A failed verification is
-    a result, not an error. Raises EngineError, Canceled.
+    ``gate`` does not set; the prepared ``model`` determines which outputs are a classifier's. With ``rows``, builds of
+    reduced precision are judged by these alone, those in f32 by a part of them, too. A failed verification is a result,
+    not an error. Raises EngineError, Canceled.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if rows is not None and precision != "f32":
+        inputs, expected, seeds = (), (), ()
+    elif rows is not None:
+        rows = rows.some(MOST_ROWS_OF_F32)
     found: dict[str, _Found] = {}
-    for position, (given, wanted) in enumerate(zip(inputs, expected, strict=True)):
-        actual = folder / f"{variant}-{position}.npz"
+    numbers = itertools.count()
+
+    def compare(given: Path, wanted: Path, labels: Path | None = None) -> dict[str, Any]:
+        actual = folder / f"{variant}-{next(numbers)}.npz"
         params = {
             "bundle": str(bundle), "inputs": str(given), "outputs": str(actual),
             **place, "number": 1, "repeat": 0,
@@ -172,16 +224,66 @@ def verify(
         pair = {
             "expected": str(wanted), "actual": str(actual), "precision": precision, "max_rel": gate.max_rel,
             "model": str(model) if model else None, "runs": str(_perturbed(wanted)),
+            **({"labels": str(labels)} if labels else {}),
         }  # fmt: skip
         compared = reference.request("compare", pair, timeout=_RUN_SECONDS, canceled=canceled)
         for data in compared["outputs"]:
             found.setdefault(str(data["output"]), _Found()).add(data)
+        return compared
+
+    for given, wanted in zip(inputs, expected, strict=True):
+        compare(given, wanted)
+    compared_rows = None
+    if rows is not None:
+        labels = rows.labels or (None,) * len(rows.first)
+        compared_rows = _rows_compared(
+            rows, [compare(*each) for each in zip(rows.inputs, rows.expected, labels, strict=True)]
+        )
     outputs = tuple(each.error(name, gate.top1) for name, each in found.items())
-    return Verification(variant=variant, seeds=tuple(seeds), outputs=outputs, precision=precision, inputs=dict(kinds))
+    return Verification(
+        variant=variant, seeds=tuple(seeds), outputs=outputs, precision=precision, inputs=dict(kinds),
+        rows=compared_rows,
+    )  # fmt: skip
+
+
+def _rows_compared(rows: Rows, answers: Sequence[Mapping[str, Any]]) -> RowsCompared:
+    errors = [
+        WorstRow(row=row, output=str(data["output"]), max_rel=_bounded(data["max_rel"]))
+        for row, answer in zip(rows.first, answers, strict=True)
+        for data in answer["outputs"]
+    ]
+    return RowsCompared(
+        rows=len(rows.first) * rows.each,
+        elements=sum(int(data.get("elements", 0)) for answer in answers for data in answer["outputs"]),
+        worst=tuple(sorted(errors, key=lambda each: -each.max_rel)[:_MOST_WORST]),
+        labelled=_labelled([answer["labelled"] for answer in answers if "labelled" in answer]),
+    )
+
+
+def _labelled(answers: Sequence[Mapping[str, Any]]) -> LabelledAccuracy | None:
+    """Sum up the runs' accuracies on the labels; None without labels, or if an output had another shape."""
+    if not answers:
+        return None
+    count = sum(int(answer["count"]) for answer in answers)
+
+    def share(side: str, name: str) -> float | None:
+        found = [answer[side].get(name) for answer in answers]
+        return None if None in found else _bounded(sum(found) / count)
+
+    measure = "error" if "error" in answers[0]["reference"] else "top1"
+    return LabelledAccuracy(
+        output=str(answers[0]["output"]),
+        measure=measure,
+        count=count,
+        reference=share("reference", measure) or 0.0,
+        build=share("build", measure) or 0.0,
+        reference_top5=share("reference", "top5"),
+        build_top5=share("build", "top5"),
+    )
 
 
 class _Found:
-    """Comparison of one output over all seeds."""
+    """Comparison of one output over all runs."""
 
     def __init__(self) -> None:
         self._compared: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from domain import errors
-from domain.artifacts import OutputError, Verification
+from domain.artifacts import MOST_LOST, OutputError, Verification
 from domain.jobs import AccuracyGate, JobRequest, Precision, RunnerKind
 
 LEAST_TOP1 = 0.99
@@ -51,6 +51,8 @@ def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tup
     if not found.outputs:
         return False, f"The {precision} build did not run."
     wrong = [reason for error in found.outputs if (reason := _objection(error, gate))]
+    if not found.keeps_labels and found.rows and found.rows.labelled:
+        wrong.append(f"top-1 on the labels falls by {found.rows.labelled.lost:.1%}; {MOST_LOST:.0%} are allowed")
     if wrong:
         return False, f"The {precision} build was rejected: {'; '.join(wrong)}."
     return True, f"The {precision} build passes: {_worst(found)}."

@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 import tunesmith
 from tunesmith import errors
 from tunesmith.cli import (
+    data_commands,
     engine_commands,
     job_commands,
     model_commands,
@@ -84,6 +85,7 @@ service_commands.register(app)
 token_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")
 app.add_typer(records_commands.app, name="records")
+app.add_typer(data_commands.app, name="data")
 app.add_typer(model_commands.rm, name="rm")
 
 

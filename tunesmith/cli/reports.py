@@ -96,8 +96,27 @@ def _upright(report: Mapping[str, Any], headers: list[str], rows: list[list[str]
 def _checked(verification: Mapping[str, Any]) -> str:
     """Describe the inputs that a build was verified on, and the limits."""
     kinds = ", ".join(f"{name} {kind}" for name, kind in verification["inputs"].items())
-    summary = f"{verification['precision']} on {len(verification['seeds'])} inputs{f' ({kinds})' if kinds else ''}"
-    return "; ".join([summary, *(_limits(error) for error in verification["outputs"])])
+    seeds, rows = len(verification["seeds"]), verification.get("rows")
+    on = [f"{seeds} inputs{f' ({kinds})' if kinds else ''}"] if seeds or not rows else []
+    on += [f"{rows['rows']} rows of your data"] if rows else []
+    summary = f"{verification['precision']} on {' and '.join(on)}"
+    return "; ".join([summary, *(_limits(error) for error in verification["outputs"]), *_rows(rows)])
+
+
+def _rows(rows: Mapping[str, Any] | None) -> list[str]:
+    """Describe what the user's rows showed: the worst ones and, with labels, the accuracy."""
+    if not rows:
+        return []
+    worst = ", ".join(f"{each['row']} ({_percent(each['max_rel'])})" for each in rows["worst"][:3])
+    said = [f"{rows['elements']} elements of rows compared, the worst in rows {worst}"]
+    labelled = rows.get("labelled")
+    if labelled and labelled["measure"] == "top1":
+        said.append(f"top-1 on labels {_percent(labelled['build'])}, reference {_percent(labelled['reference'])}")
+        if labelled["build_top5"] is not None:
+            said.append(f"top-5 {_percent(labelled['build_top5'])}, reference {_percent(labelled['reference_top5'])}")
+    elif labelled:
+        said.append(f"mean error on labels {labelled['build']:.4g}, reference {labelled['reference']:.4g}")
+    return said
 
 
 def _limits(error: Mapping[str, Any]) -> str:

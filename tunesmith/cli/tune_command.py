@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunesmith import errors, operator_spec
-from tunesmith.cli import connecting, options, output, reports, request_options
+from tunesmith.cli import connecting, data_commands, options, output, reports, request_options
 from tunesmith.cli.request_options import Asked
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ Examples:
   tunesmith tune net.onnx --dry-run
   tunesmith tune net.onnx --input-shape x:1,3,224,224 --threads 4
   tunesmith tune net.onnx --precision auto --max-error 2%
+  tunesmith tune net.onnx --precision int8 --data val.npz
   tunesmith tune net.onnx --tuner ansor --trials 2000 --no-wait
   tunesmith tune --like JOB --seconds 3600
   tunesmith tune --operator 'matmul x=128,768 w=768,768'
@@ -59,6 +60,8 @@ def tune(
     _check_output(to, waits=wait and not dry_run)
     with connecting.client() as client:
         uploaded = _uploaded(client, model, operator, like=asked.like)
+        if "data" in request:
+            request["data"] = data_commands.named(client, request["data"])
         if uploaded is not None:
             connecting.warn(uploaded)
         if dry_run:

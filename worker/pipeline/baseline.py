@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from domain import errors
+from domain import data_sets, errors
 from domain.artifacts import Variant, Verification
 from domain.jobs import Precision
-from domain.stage_results import BaselineResult, Build
+from domain.stage_results import BaselineResult, Build, RowRuns
 from tuner.results import benchmark, bundle, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
 from worker import total_limit
 from worker.engines import ONNX
-from worker.pipeline import ahead, beside, builds, emulation, placing, recovery, references, verifying
+from worker.pipeline import ahead, beside, builds, data, emulation, placing, recovery, references, verifying
 from worker.pipeline.builds import REWRITTEN
-from worker.pipeline.context import INPUTS, JobContext
+from worker.pipeline.context import EXPECTED_OF_ROWS, INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
 _REPEAT = 5
 _NUMBER = 3
 """Runs of a sample, unless a run of the reference is long enough by itself."""
 _PASSES = 2
+_ROWS_SECONDS = 10.0
+_LEAST_ROW_RUNS = 8
+"""Seconds that the reference may take for the rows of a data set, and runs that it makes in any case."""
 _QUICK = ("relax",)
 """Engines that build in a fraction of the others' time, and so come first where the time is short."""
 _CLEARLY = 0.8
@@ -55,9 +59,10 @@ def run(context: JobContext) -> BaselineResult:
     leading = placing.of_engine(context, fastest)
     variants = {Variant.UNTUNED: fastest, Variant.REFERENCE: str(Variant.REFERENCE)}
     return BaselineResult(
-        files=(*untuned.files, *rewritten.files, *plain, *made.inputs, *made.expected, *made.perturbed),
+        files=(*untuned.files, *rewritten.files, *plain, *made.files),
         inputs=tuple(made.inputs),
         expected=tuple(made.expected),
+        rows=made.rows,
         kinds=made.kinds,
         seconds={variant: seconds[name] for variant, name in variants.items() if name in seconds},
         build_seconds=untuned.build_seconds,
@@ -81,25 +86,63 @@ class _ReferenceRun:
     expected: list[str] = field(default_factory=list)
     perturbed: list[str] = field(default_factory=list)
     """Outputs of runs with rounded operands."""
+    rows: RowRuns | None = None
+
+    @property
+    def files(self) -> list[str]:
+        rows = self.rows
+        of_rows = [*rows.inputs, *rows.expected, *rows.labels] if rows else []
+        return [*self.inputs, *self.expected, *self.perturbed, *of_rows]
+
+    def rows_in(self, context: JobContext) -> verification.Rows | None:
+        return context.rows_of(self.rows) if self.rows else None
+
     kinds: dict[str, str] = field(default_factory=dict)
     """Kind of values, by input."""
 
 
 def _references(context: JobContext) -> _ReferenceRun:
+    given = data.of(context, context.inputs, context.outputs)
     seeded = verification.seed_inputs(
         context.engines.get(ONNX),
         context.inputs,
         context.folder / INPUTS,
         model=context.prepared,
-        seeds=verification.seeds_for(context.request.precision),
+        seeds=context.seeds,
     )
     expected = references.run(context, seeded.paths)
-    perturbed = references.run_perturbed(context, seeded.paths, expected)
+    rows = _rows(context, given) if given else None
+    of_f32 = context.rows_of(rows).some(verification.MOST_ROWS_OF_F32) if rows else None
+    perturbed = references.run_perturbed(
+        context,
+        [*seeded.paths, *(of_f32.inputs if of_f32 else ())],
+        [*expected, *(of_f32.expected if of_f32 else ())],
+    )
     return _ReferenceRun(
         inputs=_relative(context, seeded.paths),
         expected=_relative(context, expected),
         perturbed=_relative(context, perturbed),
         kinds=seeded.kinds,
+        rows=rows,
+    )
+
+
+def _rows(context: JobContext, given: data.Data) -> RowRuns:
+    """Run the reference on the rows that judge: as many as take it a few seconds."""
+    judging, folder = given.split.judging, context.folder / INPUTS
+    started = time.monotonic()
+    paths, _ = data.write(context, given, judging[:1], folder)
+    references.run(context, paths, to=EXPECTED_OF_ROWS)
+    took = time.monotonic() - started
+    runs = data_sets.some(judging, max(_LEAST_ROW_RUNS, int(_ROWS_SECONDS / max(took, 1e-6))))
+    paths, labels = data.write(context, given, runs, folder)
+    return RowRuns(
+        first=given.first_rows(runs),
+        each=given.fit.rows,
+        inputs=tuple(_relative(context, paths)),
+        expected=tuple(_relative(context, references.run(context, paths, to=EXPECTED_OF_ROWS))),
+        labels=tuple(_relative(context, labels)),
+        use=replace(given.use, judging_rows=len(runs) * given.fit.rows),
     )
 
 
@@ -234,7 +277,9 @@ class _Builds:
         inputs, expected = ([context.folder / path for path in paths] for paths in (made.inputs, made.expected))
         folder = context.folder / builds.untuned_folder(name)
         try:
-            return verifying.compare(context, engine, Variant.UNTUNED, folder, inputs, expected, kinds=made.kinds)
+            return verifying.compare(
+                context, engine, Variant.UNTUNED, folder, inputs, expected, kinds=made.kinds, rows=made.rows_in(context)
+            )
         except errors.EngineCrashed as error:
             raise _cannot_run(context, error) from error
 
@@ -288,11 +333,12 @@ class _Rewritten:
     def _checked(self, build: Build, process: builds.Process) -> Verification:
         """Verify a build on one input, or on all in a narrower precision, whose gate is a share of them."""
         made, context = self._untuned.made, self._context
-        count = 1 if build.precision is Precision.F32 else len(made.inputs)
+        is_narrow = build.precision is not Precision.F32
+        count = len(made.inputs) if is_narrow else 1
         inputs, expected = ([context.folder / path for path in paths[:count]] for paths in (made.inputs, made.expected))
         return verifying.compare(
             context, process.get(), Variant.TUNED, builds.path(context, build), inputs, expected, kinds=made.kinds,
-            precision=build.precision,
+            rows=made.rows_in(context) if is_narrow else None, precision=build.precision,
         )  # fmt: skip
 
 
@@ -321,7 +367,7 @@ def _time(
     """Seconds per run of each engine's builds and of the reference, by pass: a rough estimate, not evidence."""
     if not context.measures:
         return {}
-    inputs = context.folder / made.inputs[0]
+    inputs = context.folder / (made.rows.inputs if made.rows else made.inputs)[0]
     timed: dict[str, Timed[Any]] = {}
     if context.reference_shares_device:
         timed[Variant.REFERENCE] = references.timed(context, inputs)

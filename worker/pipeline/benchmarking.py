@@ -36,6 +36,7 @@ def run(context: JobContext) -> BenchmarkResult:
         choice=_choice(context),
         failed_tasks=context.results.tune.failed_tasks,
         portfolio=_settled(context, report, candidates),
+        data=rows.use if (rows := context.results.baseline.rows) else None,
     )
     files: tuple[str, ...] = ()
     if report.runtime is not Runtime.TVM:
@@ -127,7 +128,7 @@ def _time(
 
 
 def _timed(context: JobContext, variant: Variant, candidates: Candidates) -> Timed[Variant]:
-    inputs = context.seeded_inputs[0]
+    inputs = context.timed_inputs
     if variant is Variant.REFERENCE:
         return references.timed(context, inputs)
     if variant in candidates.competing:

@@ -13,12 +13,13 @@ from domain.blobs import BlobStore
 from domain.jobs import EventKind, Job, JobRequest, Lease, Placement, Precision, RunnerKind, Tuner
 from domain.models import Model, ModelFormat, TensorSpec
 from domain.ports import Engine, OnEvent
-from domain.stage_results import ImportResult, StageResults
+from domain.stage_results import ImportResult, RowRuns, StageResults
 from domain.targets import Device, Target, Toolchain, kind_of
 from domain.workers import Worker
 from storage import events, jobs, workers
 from storage.database import Database
 from tuner.host import devicelock, failures
+from tuner.results import verification
 from tuner.search import precisions
 from worker import clock
 from worker.engines import MAIN, EnginePool
@@ -30,8 +31,9 @@ from worker.total_limit import TotalLimit
 CallHelp = Callable[[str, Sequence[Worker]], None]
 """Ask idle workers to help with the job of that id; return at once."""
 
-INPUTS, EXPECTED = "inputs", "expected"
-"""Folders of the seeded inputs and of the reference's outputs, within the work folder."""
+INPUTS, EXPECTED, EXPECTED_OF_ROWS = "inputs", "expected", "expected-of-rows"
+"""Folders of the inputs, and of the reference's outputs on seeded ones and on rows of a data set, within the work
+folder."""
 UNTUNED = "untuned"
 CHECK_SECONDS = 600.0
 EXTRACT_SECONDS = 1800.0
@@ -195,6 +197,28 @@ class JobContext:
             "tuner": None if tuner is None else str(tuner),
             "options": asdict(self.request.tuner_options),
         }
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return verification.seeds_for(self.request.precision, with_data=self.request.data is not None)
+
+    @property
+    def rows(self) -> verification.Rows | None:
+        """Runs of the job's data set that judge builds."""
+        found = self.results.baseline.rows
+        return None if found is None else self.rows_of(found)
+
+    def rows_of(self, found: RowRuns) -> verification.Rows:
+        inputs, expected, labels = (
+            tuple(self.folder / name for name in names) for names in (found.inputs, found.expected, found.labels)
+        )
+        return verification.Rows(first=found.first, each=found.each, inputs=inputs, expected=expected, labels=labels)
+
+    @property
+    def timed_inputs(self) -> Path:
+        """Inputs of runs that are timed: the user's, if there are any."""
+        rows = self.rows
+        return rows.inputs[0] if rows else self.seeded_inputs[0]
 
     @property
     def seeded_inputs(self) -> list[Path]:

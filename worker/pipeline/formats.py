@@ -80,7 +80,7 @@ def _verified(context: JobContext, known: Verification, file: str) -> Verificati
     try:
         return verifying.compare(
             context, context.engines.get(engine, role=_ROLE), variant, builds.folder(context, variant),
-            context.seeded_inputs, context.expected_outputs, kinds=known.inputs,
+            context.seeded_inputs, context.expected_outputs, kinds=known.inputs, rows=context.rows,
             precision=Precision(known.precision), place={**context.place, "file": file},
         )  # fmt: skip
     except (errors.EngineError, errors.InvalidRequest) as error:

@@ -21,7 +21,7 @@ from tuner.host.inspection import Rewritten
 from tuner.results import verification
 from tuner.search import precisions
 from worker.engines import ONNX
-from worker.pipeline import beside, recovery, stage_memory
+from worker.pipeline import beside, data, recovery, stage_memory
 from worker.pipeline.ahead import AHEAD
 from worker.pipeline.context import CHECK_SECONDS, JobContext
 
@@ -72,7 +72,10 @@ def run(context: JobContext) -> ImportResult:
     quantized = _Quantized()
     if Precision.INT8 in considered:
         able = [name for name in engines if Precision.INT8 in answers[name].get("precisions", ())]
-        quantized = _quantize(context, prepared.inputs, able, rewritten=not {*able}.isdisjoint(rewritten.engines))
+        given = data.of(context, prepared.inputs, prepared.outputs)
+        quantized = _quantize(
+            context, prepared.inputs, given, able, rewritten=not {*able}.isdisjoint(rewritten.engines)
+        )
     return ImportResult(
         files=(final.name, *rewritten.files, *quantized.files),
         precisions=tuple(each for each in considered if each is not Precision.INT8 or quantized.quantized),
@@ -148,7 +151,12 @@ class _Quantized:
 
 
 def _quantize(
-    context: JobContext, inputs: Sequence[TensorSpec], engines: Sequence[str], *, rewritten: bool
+    context: JobContext,
+    inputs: Sequence[TensorSpec],
+    given: data.Data | None,
+    engines: Sequence[str],
+    *,
+    rewritten: bool,
 ) -> _Quantized:
     """Quantize the rewritten model, or the prepared one; ``engines`` are those that build int8.
 
@@ -156,7 +164,7 @@ def _quantize(
     requested, EngineError and the caller's errors.
     """
     try:
-        counts = _quantize_model(context, inputs, rewritten=rewritten)
+        counts = _quantize_model(context, inputs, given, rewritten=rewritten)
         params = {"model": str(context.quantized)}
         for name in engines:
             context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
@@ -168,26 +176,27 @@ def _quantize(
         context.note(sentence)
         return _Quantized(choice=[sentence])
     layers = ", ".join(f"{count} {name}" for name, count in counts.items())
+    by = f"{given.use.calibration_rows} rows of the data set" if given else "seeded calibration inputs"
     return _Quantized(
         files=[context.quantized.name],
         quantized=True,
-        choice=[f"For int8, the model was quantized with seeded calibration inputs: {layers}."],
+        choice=[f"For int8, the model was quantized with {by}: {layers}."],
     )
 
 
-def _quantize_model(context: JobContext, inputs: Sequence[TensorSpec], *, rewritten: bool) -> dict[str, int]:
-    reference = context.engines.get(ONNX)
-    seeded = verification.seed_inputs(
-        reference,
-        inputs,
-        context.folder / _CALIBRATION,
-        model=context.prepared,
-        seeds=verification.CALIBRATION_SEEDS,
-    )
+def _quantize_model(
+    context: JobContext, inputs: Sequence[TensorSpec], given: data.Data | None, *, rewritten: bool
+) -> dict[str, int]:
+    reference, folder = context.engines.get(ONNX), context.folder / _CALIBRATION
+    if given:
+        paths, _ = data.write(context, given, given.split.calibration, folder)
+    else:
+        seeds = verification.CALIBRATION_SEEDS
+        paths = verification.seed_inputs(reference, inputs, folder, model=context.prepared, seeds=seeds).paths
     partial = context.quantized.with_name(f"partial-{context.quantized.name}")
     params = {
         "path": str(context.rewritten if rewritten else context.prepared),
-        "inputs": [str(path) for path in seeded.paths],
+        "inputs": [str(path) for path in paths],
         "out_path": str(partial),
     }
     answer = context.ask(reference, "quantize", params, timeout=_QUANTIZE_SECONDS)

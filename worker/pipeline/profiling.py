@@ -119,7 +119,7 @@ def of_build(
 def _ask(
     context: JobContext, engine: Engine, model: dict[str, Any], seconds: float, wanted: float = _SIDE_SECONDS
 ) -> dict[str, Any]:
-    inputs: Path = context.seeded_inputs[0]
+    inputs: Path = context.timed_inputs
     wanted = min(wanted, _SIDE_SHARE * progress.tuning_seconds(context.request.budget))
     params = {
         **model, "inputs": str(inputs), "threads": context.threads, "repeat": _repeats(seconds, wanted),

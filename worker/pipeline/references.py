@@ -41,9 +41,9 @@ def make(context: JobContext) -> list[str]:
     return [f"{_PLAIN}/{file}" for file in files]
 
 
-def run(context: JobContext, inputs: Sequence[Path]) -> list[Path]:
+def run(context: JobContext, inputs: Sequence[Path], *, to: str = EXPECTED) -> list[Path]:
     """Run the reference on each of ``inputs`` and return the outputs. Raises EngineError, Canceled."""
-    folder, canceled = context.folder / EXPECTED, context.canceled
+    folder, canceled = context.folder / to, context.canceled
     if _is_plain(context):
         bundle = context.folder / _PLAIN
         return verification.run_plain(_plain_engine(context), bundle, inputs, folder, canceled=canceled)

@@ -223,7 +223,7 @@ class _Comparison:
         if len(timed) < 2:
             self._ratios |= {candidate.name: 1.0 for candidate in timed}
             return
-        inputs = self._context.seeded_inputs[0]
+        inputs = self._context.timed_inputs
         with self._context.exclusive_device():
             times = timing.interleave(
                 [self._timed(candidate, inputs) for candidate in timed],
@@ -241,8 +241,8 @@ class _Comparison:
         try:
             found = verifying.compare(
                 self._context, engine, candidate.variant, folder, self._context.seeded_inputs,
-                self._context.expected_outputs, kinds=self._context.results.baseline.kinds, precision=Precision.F32,
-                place=_place(self._context, candidate),
+                self._context.expected_outputs, kinds=self._context.results.baseline.kinds, rows=self._context.rows,
+                precision=Precision.F32, place=_place(self._context, candidate),
             )  # fmt: skip
         except (errors.EngineError, errors.InvalidRequest) as error:
             recovery.tolerate(self._context, error)

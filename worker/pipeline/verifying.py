@@ -108,13 +108,14 @@ def compare(
     expected: Sequence[Path],
     *,
     kinds: Mapping[str, str],
+    rows: verification.Rows | None,
     precision: Precision | None = None,
     place: Mapping[str, Any] | None = None,
 ) -> Verification:
     """Run a build on the job's device and compare its outputs, by the accuracy gate of its ``precision``.
 
-    ``kinds``: kind of values of each input. Without ``precision``, the requested one; without ``place``, where compiled
-    files run. Raises EngineError, Canceled, and the caller's errors.
+    ``kinds``: kind of values of each input; ``rows``: runs of the job's data set. Without ``precision``, the requested
+    one; without ``place``, where compiled files run. Raises EngineError, Canceled, and the caller's errors.
     """
     computed = precision or precisions.first(context.request)
     try:
@@ -131,7 +132,8 @@ def compare(
             gate=precisions.gate_of(context.request, computed),
             model=context.prepared,
             kinds=kinds,
-            seeds=verification.seeds_for(context.request.precision),
+            seeds=context.seeds,
+            rows=rows,
             canceled=context.canceled,
         )
     except errors.EngineRequestFailed as error:
@@ -144,7 +146,10 @@ def _verify(context: JobContext, build: Build) -> Verification:
     try:
         engine = builds.process(context, build).get()
         kinds, bundle = context.results.baseline.kinds, builds.path(context, build)
-        return compare(context, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, precision=build.precision)
+        return compare(
+            context, engine, Variant.TUNED, bundle, inputs, expected, kinds=kinds, rows=context.rows,
+            precision=build.precision,
+        )  # fmt: skip
     except (errors.EngineError, errors.InvalidRequest) as error:
         # If the job is to stop, its engine may be gone, which says nothing about the build.
         recovery.tolerate(context, error)
@@ -153,8 +158,7 @@ def _verify(context: JobContext, build: Build) -> Verification:
         context.note(f"the tuned build does not run ({build.name}): {error.message[:500]}")
     except errors.TimeLimit as error:
         recovery.tolerate(context, error, f"the build was not verified ({build.name})")
-    seeds = verification.seeds_for(context.request.precision)
-    return Verification(variant=Variant.TUNED, seeds=seeds, outputs=(), precision=str(build.precision))
+    return Verification(variant=Variant.TUNED, seeds=context.seeds, outputs=(), precision=str(build.precision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +276,7 @@ def _race(
 
 
 def _timed(context: JobContext, made: Sequence[Build], engines: Sequence[str]) -> list[Timed[str]]:
-    inputs = context.seeded_inputs[0]
+    inputs = context.timed_inputs
     timed = [builds.untuned_process(context, engine).timed(_untuned_name(engine), inputs) for engine in engines]
     if context.reference_shares_device:
         reference = references.timed(context, inputs)

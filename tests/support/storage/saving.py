@@ -13,11 +13,15 @@ from pathlib import Path
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
+from domain.data_sets import DataFacts
+from domain.digests import BlobDigest, FileDigest
 from domain.jobs import JobState, Stage
+from domain.models import TensorSpec
 from domain.records import TrialError
 from domain.tuning_tasks import Effort
 from storage import (
     artifacts,
+    data_sets,
     idempotency,
     imports,
     job_logs,
@@ -55,6 +59,10 @@ def fill(session: Session) -> None:
     workers.quarantine(session, "tracker:9190/board/device:9090", job_id=job_id, reason="gone", now=NOW, seconds=600)
     worked = record("dense", 1e-3, 2e-3, schedule="a", job_id=job_id, calibration=9.1e-5)
     records.add(session, [worked, record("dense", schedule="b", error=TrialError.BUILD_ERROR, job_id=job_id)])
+    data_sets.add(
+        session, digest=BlobDigest(FileDigest("d" * 64)), name="val", owner="team", size_bytes=9, now=NOW,
+        facts=DataFacts(arrays=(TensorSpec(name="x", dtype="float32", shape=(2, 3)),), rows=2),
+    )  # fmt: skip
     imports.add_unknown(session, [imported("dense", 1e-12, schedule="c", owner="team")])
     job_logs.keep(session, job_id, job.lease.attempt, job_logs.Tail(start=7, content=b"building\n\xff\n"))
     published = artifacts.add(session, artifact(job_id))

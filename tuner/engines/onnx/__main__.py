@@ -11,12 +11,14 @@ import onnxruntime
 from tuner.engines.onnx import (
     arrays,
     comparing,
+    labels,
     models,
     operators,
     perturbing,
     preparing,
     profiling,
     quantizing,
+    rows,
     sessions,
 )
 from tuner.engines.onnx.rewriting import applying
@@ -67,7 +69,10 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
         runs=perturbing.load(params["runs"]) if params.get("runs") else (),
         quantized=comparing.is_quantized(params.get("model")),
     )
-    return {"outputs": outputs}
+    if not params.get("labels"):
+        return {"outputs": outputs}
+    given = arrays.load(params["labels"])[rows.LABELS]
+    return {"outputs": outputs, "labelled": labels.compare(given, expected, actual)}
 
 
 HANDLERS: dict[str, serving.Handler] = {
@@ -79,6 +84,10 @@ HANDLERS: dict[str, serving.Handler] = {
     "quantize": lambda params, _: quantizing.quantize(params["path"], params["inputs"], params["out_path"]),
     "make_operator": lambda params, _: operators.make(params),
     "make_inputs": _make_inputs,
+    "inspect_rows": lambda params, _: rows.inspect(params["path"]),
+    "split_rows": lambda params, _: rows.split(
+        params["path"], params["inputs"], params["rows"], params["runs"], params["out_dir"]
+    ),
     "run": _run,
     "run_perturbed": lambda params, _: perturbing.run(
         params["path"], params["inputs"], params["folders"], threads=params["threads"], seconds=params["seconds"]

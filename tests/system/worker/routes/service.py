@@ -169,6 +169,7 @@ def serving(home: Path) -> Iterator[Service]:
         blobs=blobs,
         publisher=FakePublisher(),
         inspect=lambda path, *_format: inspector.inspect(path),
+        inspect_rows=lambda path, _: inspector.inspect_rows(path),
         make_operator=lambda operator, path: operators.make_model(inspector, operator, path),
         read_records=RecordReader(home=home, settings=TunerSettings()).read,
         planner=InstalledPlanner(home=home, settings=TunerSettings()),

@@ -1,0 +1,1 @@
+"""Data sets: upload, routes and page."""

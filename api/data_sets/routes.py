@@ -1,0 +1,121 @@
+"""Routes for uploading, reading and deleting data sets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Query, Request, Response
+
+from api import problems
+from api import schemas as shared
+from api.auth import Reader, Submitter
+from api.connections import Caller
+from api.data_sets import schemas, uploading
+from api.middleware import body_limit
+from api.models import uploading as models
+from api.paging import LimitParam, PageTokenParam
+from api.services import ServicesDep
+from domain import errors
+from domain.data_sets import DataSet
+from storage import data_sets
+
+router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
+
+_Name = Annotated[
+    str,
+    Query(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="Unique among your data sets; letters, digits, dots, hyphens and underscores.",
+    ),
+]
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The bytes of an .npz file as numpy.savez writes it: one array of numbers per input of the "
+        "model, with the input's name and dtype, and optionally `labels`. The first axis of each array is the rows.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(
+    "",
+    operation_id="add_data_set",
+    status_code=201,
+    response_model=schemas.DataSet,
+    openapi_extra=_BODY,
+    responses={
+        200: {"model": schemas.DataSet, "description": "You already have this file; its name is unchanged."},
+        **problems.responses(409, 413, 422, 503),
+    },
+)
+async def add(
+    request: Request, response: Response, services: ServicesDep, principal: Submitter, name: _Name
+) -> schemas.DataSet:
+    """Add a data set: the request body is the file. Its rows are never in a bundle or a log.
+
+    Jobs that name it as `data` compare builds on its rows, judge reduced precision by them, and calibrate int8.
+    """
+    announced = body_limit.announced(request.headers)
+    limit = services.settings.max_model_bytes
+    if announced > limit:
+        raise errors.BlobTooLarge(
+            f"the data set has {announced} bytes; the limit is {limit}", details={"limit_bytes": limit}
+        )
+    if announced:
+        await anyio.to_thread.run_sync(models.check_announced, services, principal, announced)
+    stream, caller = request.stream(), Caller(request)
+
+    def keep() -> tuple[DataSet, bool]:
+        return uploading.keep(services, principal, name, models.chunks(stream, caller), caller.has_left)
+
+    async with services.uploads.one(principal.owner) as limiter:
+        try:
+            found, created = await anyio.to_thread.run_sync(keep, limiter=limiter)
+        finally:
+            caller.release()
+    response.status_code = 201 if created else 200
+    return schemas.data_set(found)
+
+
+@router.get("", operation_id="list_data_sets", response_model=schemas.DataSetPage)
+def listing(
+    services: ServicesDep, principal: Reader, limit: LimitParam = 50, page_token: PageTokenParam = None
+) -> schemas.DataSetPage:
+    """List your data sets, newest first; admins see those of all owners."""
+    with services.database.reading() as session:
+        found, following = data_sets.page(session, principal, limit=limit, page_token=page_token)
+    return schemas.DataSetPage(datasets=[schemas.data_set(each) for each in found], next_page_token=following)
+
+
+@router.get(
+    "/{data_set}",
+    operation_id="get_data_set",
+    response_model=schemas.DataSet,
+    responses=problems.responses(404, 410),
+)
+def one(services: ServicesDep, principal: Reader, data_set: str) -> schemas.DataSet:
+    """Get a data set by id or name."""
+    with services.database.reading() as session:
+        return schemas.data_set(data_sets.get(session, data_set, principal))
+
+
+@router.delete(
+    "/{data_set}",
+    operation_id="delete_data_set",
+    response_model=shared.Deletion,
+    responses=problems.responses(404, 409),
+)
+def remove(services: ServicesDep, principal: Submitter, data_set: str) -> shared.Deletion:
+    """Delete a data set by id or name. One with unfinished jobs cannot be deleted. The bytes are removed later."""
+    with services.database.transaction() as session:
+        try:
+            found = data_sets.get(session, data_set, principal)
+        except errors.DataSetDeleted:
+            return shared.Deletion(id=data_set, gone=True)
+        data_sets.delete(session, found, now=datetime.now(UTC))
+    return shared.Deletion(id=found.id, gone=True)

@@ -1,0 +1,59 @@
+"""Storage and inspection of uploaded data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from api.models import uploading as models
+from api.services import Services
+from domain import errors
+from domain.blobs import Blob
+from domain.data_sets import DataFacts, DataSet
+from domain.ports import Canceled
+from domain.tokens import Principal
+from storage import data_sets, quotas
+
+
+def keep(
+    services: Services, principal: Principal, name: str, chunks: Iterable[bytes], unwanted: Callable[[], bool]
+) -> tuple[DataSet, bool]:
+    """Store a data set and return it, and whether it is new to the owner; ends if it becomes ``unwanted``.
+
+    Raises BlobTooLarge, QuotaExceeded, InvalidDataSet, DataSetNameTaken, EngineError, Unavailable.
+    """
+    blob = models.put_within_quota(services, principal, chunks, limit=services.settings.max_model_bytes)
+    put_before = datetime.now(UTC)
+    with services.database.reading() as session:
+        known = data_sets.find(session, principal.owner, blob.digest)
+    if known:
+        return known, False
+    try:
+        if blob.size_bytes == 0:
+            raise errors.InvalidDataSet("the request has no body", hint="Send the bytes of one .npz file as the body.")
+        with services.blobs.local(blob.digest) as path:
+            facts = services.inspect_rows(path, unwanted)
+        return _added(services, principal, name, blob, facts), True
+    except Canceled:
+        models.discard(services, blob, put_before)
+        raise errors.Unavailable("the caller left before the data set was read") from None
+    except Exception:
+        models.discard(services, blob, put_before)
+        raise
+
+
+def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: DataFacts) -> DataSet:
+    with services.database.transaction() as session:
+        quotas.lock(session, principal)
+        if known := data_sets.find(session, principal.owner, blob.digest):
+            return known
+        quotas.check_stored(session, principal, blob.size_bytes)
+        return data_sets.add(
+            session,
+            digest=blob.digest,
+            name=name,
+            owner=principal.owner,
+            size_bytes=blob.size_bytes,
+            facts=facts,
+            now=datetime.now(UTC),
+        )

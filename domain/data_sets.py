@@ -85,7 +85,8 @@ def fit(facts: DataFacts, inputs: Sequence[TensorSpec], outputs: Sequence[Tensor
         raise errors.DataMismatch(
             f"the data set has {facts.rows} rows, and one run of the model takes {rows}", details={"rows": facts.rows}
         )
-    if labels is not None and not any(_labels(labels, output) for output in outputs):
+    is_batched = any(arrays[spec.name].shape[1:] != spec.shape for spec in inputs)
+    if labels is not None and not any(_fits(labels, output, is_batched=is_batched) for output in outputs):
         raise errors.DataMismatch(
             f"the labels, {labels.dtype} {_shown(labels.shape)}, fit no output of the model",
             hint="Integer labels are classes, one a row; labels of floating-point numbers have an output's shape. "
@@ -162,15 +163,16 @@ def _rows_of_a_run(wanted: TensorSpec, given: TensorSpec) -> int:
     )
 
 
-def _labels(labels: TensorSpec, output: TensorSpec) -> bool:
-    """Whether these can be labels of the output; symbolic sizes of outputs fit any."""
+def _fits(labels: TensorSpec, output: TensorSpec, *, is_batched: bool) -> bool:
+    """Whether these can be labels of the output, whose first axis is the batch's; symbolic sizes of it fit any."""
     row, found = labels.shape[1:], list(output.shape)
     while len(found) > 2 and found[-1] == 1:
         # Trailing dimensions of one, left by a convolution over an image.
         found.pop()
-    if labels.dtype.startswith("float"):
-        return _alike(row, found[1:]) or _alike(row, found)
-    return output.dtype.startswith("float") and (_alike(row, found[1:-1]) or _alike(row, found[:-1]))
+    if not output.dtype.startswith("float"):
+        return False
+    last = None if labels.dtype.startswith("float") else -1
+    return _alike(row, found[1:last]) or (not is_batched and _alike(row, found[:last]))
 
 
 def _alike(given: Sequence[object], wanted: Sequence[object]) -> bool:

@@ -46,6 +46,7 @@ OWN_CODES = {
     "server_error": (4, "the response is not from a Tunesmith server, or is corrupt"),
     "invalid_input": (5, "rejected before anything was sent"),
     "invalid_model": (5, "the file to upload is empty"),
+    "invalid_data_set": (5, "the file of rows to add is empty"),
     "invalid_budget": (5, "a budget that cannot be parsed, or that is given twice"),
     "invalid_bundle": (5, "not a bundle, or one that this machine cannot run"),
     "wrong_digest": (5, "`verify`: a file differs from its digest"),

@@ -159,6 +159,7 @@ TAGS = [
 
 PARAMETERS = {
     "artifact": "The artifact's id, or the sha256 digest of its bytes.",
+    "data_set": "The data set's id, or the name of one of yours.",
     "job_id": "The job's id.",
     "model": "The model's id, or the sha256 digest of its bytes.",
     "owner": "Admins: only objects of this owner; default all.",

@@ -168,6 +168,8 @@ def _drop_unusable(inherited: dict[str, Any], merged: Mapping[str, Any], old: Jo
         del inherited["rpc"]
     if runner != RunnerKind.NONE:
         del inherited["device"]
+    elif precision != Precision.INT8:
+        del inherited["data"]
     if RunnerKind.NONE in (runner, old.runner):
         # Such a job has no budget of its own, only an unrequested default.
         del inherited["budget"], inherited["measure"]

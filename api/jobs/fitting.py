@@ -34,6 +34,7 @@ def check(request: JobRequest, *, tuner_options: Collection[str], measure: Colle
     _check_rpc(request)
     _check_device(request)
     _check_precision(request)
+    _check_data(request)
     if request.runner is RunnerKind.NONE and (budget or measure):
         what = "a budget" if budget else "measure options"
         raise errors.InvalidOption(
@@ -65,6 +66,16 @@ def _check_precision(request: JobRequest) -> None:
     if Tuner.METASCHEDULE not in names and targets.kind_of(request.target) == "cuda":
         raise errors.UnsupportedTarget(
             f"precision {precision} is supported on CPUs, not on cuda", hint="Use precision 'f32', 'fp16' or 'auto'."
+        )
+
+
+def _check_data(request: JobRequest) -> None:
+    is_compared = request.runner is not RunnerKind.NONE or targets.emulated_machine(request.target) is not None
+    if request.data is not None and not is_compared and request.precision is not Precision.INT8:
+        raise errors.InvalidOption(
+            "data would have no effect: runner 'none' compares nothing for this target",
+            hint="Remove it, or use runner 'local' or 'rpc'.",
+            details={"option": "data"},
         )
 
 

@@ -174,7 +174,7 @@ def test_stored_bytes_are_the_owners_models_and_artifacts(session: Session) -> N
     artifacts.add(session, artifact(job_id))
     assert quotas.stored_bytes(session, "ann") == 585_532 + 1_000
     assert quotas.stored_bytes(session, "bob") == 585_532
-    assert list(quotas.sizes_of_models(session, "bob")) == [585_532]
+    assert quotas.sizes_of_uploads(session, "bob") == {585_532}
     bob = Principal(owner="bob", scopes=frozenset(), quota=Quota(stored_bytes=585_540))
     quotas.check_stored(session, bob, 8)
     with pytest.raises(errors.QuotaExceeded):

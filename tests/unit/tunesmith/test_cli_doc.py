@@ -14,7 +14,7 @@ EVERYWHERE = {"--help", "-h", "--install-completion", "--show-completion", "--ve
 
 
 def test_every_command_is_described() -> None:
-    second = "create|list|revoke|install|export|import|invalidate|delete|model|artifact|copy"
+    second = "create|list|revoke|install|export|import|invalidate|delete|model|artifact|copy|add|rm"
     told = set(re.findall(rf"`tunesmith ([a-z]+(?: (?:{second}))?)[` ]", PAGE))
     told |= {f"engines {name}" for name in ("list", "doctor") if f"`engines {name}`" in PAGE}
     assert sorted(set(COMMANDS) - told) == []

@@ -27,9 +27,10 @@ def inspect(path: str) -> Json:
     other dtypes than numbers, or numbers that are not finite.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise _invalid("the file is one array, not an .npz file of arrays")
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise _invalid("the file is one array, not an .npz file of arrays")
+        with loaded as archive:
             _check_names(archive.zip.namelist())
             specs = [_spec(name, archive[name]) for name in archive.files]
     except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from api.dashboard import assets, error_pages
 from api.dashboard.error_pages import SecurityHeaders
+from api.data_sets import page as data_sets
 from api.documentation import page as docs
 from api.fleet import page as fleet
 from api.jobs.pages import compare, job, listing, new_job
@@ -27,6 +28,6 @@ def install(app: FastAPI) -> None:
     app.state.curve_cache = TTLCache[Convergence](most=_MOST_JOBS, seconds=seconds)
     app.state.fragment_cache = TTLCache[str](most=_MOST_JOBS, seconds=seconds)
     app.include_router(assets.router)
-    for page in (new_job, listing, job, models, compare, records, fleet, docs):
+    for page in (new_job, listing, job, models, data_sets, compare, records, fleet, docs):
         app.include_router(page.router)
     error_pages.install(app)

@@ -19,6 +19,7 @@ NAVIGATION = (
     ("/", "Jobs"),
     ("/new", "New job"),
     ("/models", "Models"),
+    ("/data", "Data"),
     ("/compare", "Compare"),
     ("/records", "Records"),
     ("/fleet", "Fleet"),

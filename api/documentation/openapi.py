@@ -148,6 +148,7 @@ record files up to 1 GiB. Too many requests get 429 with `Retry-After`."""
 
 TAGS = [
     {"name": "models", "description": "Networks, uploaded as ONNX or as IRModules, and single operators."},
+    {"name": "data sets", "description": "Rows of your own inputs, which judge and calibrate builds."},
     {"name": "jobs", "description": "Tuning jobs: create, follow, cancel, retry."},
     {"name": "webhooks", "description": "Messages sent to your server when a job ends."},
     {"name": "artifacts", "description": "Published bundles, and the best one for a model."},

@@ -208,6 +208,7 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "conditions": dataclasses.asdict(report.conditions) if report.conditions else None,
         "emulator": report.emulator,
         "format_verification": _format_verification(report),
+        "data": dataclasses.asdict(report.data) if report.data else None,
         "failed_tasks": [dataclasses.asdict(task) for task in report.failed_tasks],
         "profile": dataclasses.asdict(profile) if profile else None,
     }

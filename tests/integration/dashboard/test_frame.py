@@ -24,6 +24,7 @@ _HTML = {"Accept": "text/html"}
         ("/", ("No jobs yet", "tunesmith tune model.onnx", 'href="/new"')),
         ("/new", ("None yet", 'id="upload"', "There is no live worker", 'aria-current="page">New job')),
         ("/models", ("No models yet", "tunesmith upload", 'href="/new"')),
+        ("/data", ("No data sets yet", "tunesmith data add")),
         ("/compare", ("Nothing to compare yet",)),
         ("/records", ("No records yet", "tunesmith records import")),
         ("/fleet", ("No workers yet", "tunesmith worker", "No device is in quarantine")),
@@ -87,7 +88,7 @@ def test_assets_stay_in_their_folder(client: TestClient) -> None:
 
 def test_navigation_says_where_one_is(client: TestClient) -> None:
     links = re.findall(r'<li><a href="([^"]+)"( aria-current="page")?>', client.get("/").text)
-    assert [address for address, _ in links] == ["/", "/new", "/models", "/compare", "/records", "/fleet"]
+    assert [address for address, _ in links] == ["/", "/new", "/models", "/data", "/compare", "/records", "/fleet"]
     assert [address for address, current in links if current] == ["/"]
 
 

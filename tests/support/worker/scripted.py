@@ -73,6 +73,10 @@ class Script:
     """What each engine says that the target has instructions for."""
     inaccurate: frozenset[str] = frozenset()
     """Precisions in which builds are too far from the reference."""
+    labelled: bool = False
+    """Whether data sets have labels."""
+    wrong_on_labels: frozenset[str] = frozenset()
+    """Precisions in which builds are near the reference, but wrong by the labels."""
     unbuildable: frozenset[tuple[str, int]] = frozenset()
     """Workload and index of schedules with which no network can be built."""
     poisoned: frozenset[tuple[str, int]] = frozenset()
@@ -246,6 +250,12 @@ class ScriptedEngine:
     def _make_inputs(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"paths": [_touch(Path(params["out_dir"]) / f"{seed}.npz") for seed in params["seeds"]]}
 
+    def _split_rows(self, params: dict[str, Any]) -> dict[str, Any]:
+        assert Path(params["path"]).is_file()
+        folder = Path(params["out_dir"])
+        names = {name: [_touch(folder / f"{name}-{run}.npz") for run in params["runs"]] for name in ("rows", "labels")}
+        return {"paths": names["rows"], "labels": names["labels"] if self._script.labelled else []}
+
     def _run(self, params: dict[str, Any]) -> dict[str, Any]:
         assert Path(params["inputs"]).is_file()
         Path(params["outputs"]).parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +304,13 @@ class ScriptedEngine:
         passed = accurate and engine != "poisoned" and not {variant, f"{variant}-{engine}"} & self._script.wrong
         error = {"max_abs": 0.0 if passed else 1e308, "max_rel": 0.0 if accurate else 0.4}
         output = {"output": "y", "dtype": "float32", "elements": 8, "finite": 8, **error}
-        return {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
+        told: dict[str, Any] = {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
+        if "labels" in params:
+            assert Path(params["labels"]).is_file()
+            right = params["precision"] not in self._script.wrong_on_labels
+            hits = {"reference": {"top1": 1, "top5": 1}, "build": {"top1": int(right), "top5": 1}}
+            told["labelled"] = {"output": "y", "count": 1, **hits}
+        return told
 
     def _compile(self, params: dict[str, Any]) -> dict[str, Any]:
         added = {

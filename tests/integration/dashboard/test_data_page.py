@@ -1,0 +1,35 @@
+"""The page of data sets: what is listed, and what a refusal says."""
+
+from __future__ import annotations
+
+import json
+
+from fastapi.testclient import TestClient
+
+
+def add(client: TestClient, name: str = "val") -> str:
+    content = json.dumps({"x": ["float32", [8, 3, 8, 8]], "labels": ["int64", [8]]}).encode()
+    return str(client.post(f"/v1/datasets?name={name}", content=content).json()["id"])
+
+
+def test_data_sets_are_listed_and_deleted(client: TestClient) -> None:
+    found = add(client)
+    page = client.get("/data").text
+    assert ">val</a>" in page
+    assert "x float32 3×8×8" in page
+    assert "labels int64<" in page
+    answer = client.post(f"/data/{found}/delete", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/data?deleted=val")
+    assert "“val” was deleted" in client.get("/data?deleted=val").text
+    assert "&lt;i&gt;" in client.get("/data?deleted=<i>").text
+
+
+def test_one_in_use_is_kept_and_its_job_named(client: TestClient) -> None:
+    found = add(client)
+    model = client.put("/v1/models", content=b"static model").json()["id"]
+    made = client.post("/v1/jobs", json={"model": model, "data": found}).json()
+    refused = client.post(f"/data/{found}/delete")
+    assert refused.status_code == 409
+    assert f"/jobs/{made['id']}" in refused.text
+    assert found in client.get(f"/jobs/{made['id']}").text
+    assert ">val</a>" in client.get("/data").text

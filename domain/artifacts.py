@@ -215,7 +215,8 @@ class Verification:
     def keeps_labels(self) -> bool:
         """Whether a build of reduced precision loses at most ``MOST_LOST`` of the labelled rows."""
         labelled = self.rows.labelled if self.rows else None
-        return labelled is None or self.precision == "f32" or labelled.lost <= MOST_LOST
+        # One of a hundred rows, in floating point, is more than 0.01.
+        return labelled is None or self.precision == "f32" or labelled.lost < MOST_LOST + 1e-9
 
     @property
     def proves(self) -> bool:

@@ -17,9 +17,11 @@ import pytest
 
 from domain import errors
 from domain.blobs import BlobStore
+from domain.data_sets import DataFacts
 from domain.jobs import EventKind
+from domain.tokens import Principal
 from domain.webhooks import Webhook
-from storage import artifacts, backups, events, jobs, models, queue, records, webhooks
+from storage import artifacts, backups, data_sets, events, jobs, models, queue, records, webhooks
 from storage.blobs import files, ownership, stores
 from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
@@ -46,6 +48,7 @@ def home(tmp_path: Path, migrated_file: Path) -> Path:
 def fill(settings: StorageSettings) -> None:
     blobs, database = stores.open_store(settings), Database(settings.database_url)
     model, bundle = blobs.put([b"model" * 1000]), blobs.put([b"bundle" * 1000])
+    rows = blobs.put([b"rows" * 1000])
     blobs.put([b"nothing names this"])
     with database.transaction() as session:
         models.add(session, digest=model.digest, name="m", size_bytes=model.size_bytes, facts=FACTS, now=NOW)
@@ -54,6 +57,8 @@ def fill(settings: StorageSettings) -> None:
         made = replace(artifact(job.id), id="a-1", digest=bundle.digest, model_digest=model.digest)
         artifacts.add(session, made)
         records.add(session, [record("dense", 1e-3, job_id=job.id)])
+        facts = DataFacts(arrays=(), rows=1)
+        data_sets.add(session, digest=rows.digest, name="val", owner="ann", size_bytes=4000, facts=facts, now=NOW)
     database.close()
 
 
@@ -65,9 +70,12 @@ def check(settings: StorageSettings) -> None:
         (model,), _ = models.page(session, limit=10)
         (made,), _ = artifacts.page(session, limit=10)
         assert len(records.of_job(session, made.job_id)) == 1
+        rows = data_sets.get(session, "val", Principal(owner="ann", scopes=frozenset()))
     database.close()
     with blobs.open(model.digest) as file, blobs.open(made.digest) as bundle:
         assert (file.read(), bundle.read()) == (b"model" * 1000, b"bundle" * 1000)
+    with blobs.open(rows.digest) as file:
+        assert file.read() == b"rows" * 1000
 
 
 def back_up(home: Path, target: Path) -> backups.Backup:
@@ -84,9 +92,9 @@ def put_back(home: Path, source: Path) -> backups.Backup:
 @pytest.mark.parametrize("name", ["backup.tar", "backup"])
 def test_what_is_backed_up_can_be_restored(home: Path, tmp_path: Path, name: str) -> None:
     made = back_up(home, tmp_path / name)
-    assert (made.blobs, made.size_bytes, made.missing) == (2, 11_000, [])
+    assert (made.blobs, made.size_bytes, made.missing) == (3, 15_000, [])
     restored = put_back(tmp_path / "new", tmp_path / name)
-    assert (restored.blobs, restored.size_bytes) == (2, 11_000)
+    assert (restored.blobs, restored.size_bytes) == (3, 15_000)
     check(StorageSettings(home=tmp_path / "new"))
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["blobs", "db.sqlite3"]
 
@@ -215,7 +223,7 @@ def test_bytes_that_are_gone_or_wrong_are_named(home: Path, tmp_path: Path) -> N
     os.chmod(store.path(model), 0o600)  # noqa: PTH101
     store.path(model).write_bytes(b"wrong")
     made = back_up(home, tmp_path / "backup.tar")
-    assert (made.blobs, sorted(made.missing)) == (0, sorted([bundle, model]))
+    assert (made.blobs, sorted(made.missing)) == (1, sorted([bundle, model]))
     assert put_back(tmp_path / "new", tmp_path / "backup.tar").missing == made.missing
 
 
@@ -300,7 +308,7 @@ def test_a_database_of_an_older_release_can_be_backed_up(tmp_path: Path, monkeyp
     connection.close()
     revisions.release_next(monkeypatch, tmp_path)
     made = back_up(home, tmp_path / "backup.tar")
-    assert (made.blobs, len(made.missing)) == (0, 2)  # its rows name bytes that were never there
+    assert (made.blobs, len(made.missing)) == (0, 3)  # its rows name bytes that were never there
 
 
 @pytest.mark.parametrize("has_lost_its_store", [False, True])
@@ -333,7 +341,7 @@ def test_blobs_in_s3_come_along(bucket: Bucket, tmp_path: Path, migrated_file: P
     shutil.copy(migrated_file, settings.home / "db.sqlite3")
     fill(settings)
     made = backups.create(settings, stores.open_store(settings), tmp_path / "backup.tar")
-    assert (made.blobs, made.missing) == (2, [])
+    assert (made.blobs, made.missing) == (3, [])
     new = bucket.settings(tmp_path / "new", blob_url=bucket.url().replace("a/prefix", "another"))
     backups.restore(new, stores.open_store(new), tmp_path / "backup.tar")
     check(new)

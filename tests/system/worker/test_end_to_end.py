@@ -22,6 +22,7 @@ from domain.models import TensorSpec
 from storage import records
 from storage.database import Database
 from tests.support import models, serving
+from tests.support.tuner.engines.onnx import inside
 from tests.support.worker.receivers import receiving
 from tuner.host import orphans
 from tunesmith.cli import arrays
@@ -161,6 +162,35 @@ def test_the_bundle_of_a_job_runs_from_the_command_line(served: Served, tuned: d
     samples = json.loads(_cli(served.home, "run", bundle, "--repeat", "7", "--json"))["samples"]
     assert len(samples) == 7
     assert all(0 < sample < 1 for sample in samples)
+
+
+_ROWS = """
+import numpy as np
+random = np.random.default_rng(0)
+images = random.random((24, 3, 16, 16), dtype=np.float32)
+np.savez(sys.argv[1], image=images, labels=random.integers(0, 5, 24))
+told = None
+"""
+
+
+def test_rows_of_ones_own_judge_and_time_the_builds(served: Served, tuned: dict[str, Any], tmp_path: Path) -> None:
+    inside.run(_ROWS, tmp_path / "val.npz")
+    told = json.loads(_cli(served.home, "data", "add", tmp_path / "val.npz", "--json"))
+    assert (told["name"], told["rows"], told["created"]) == ("val", 24, True)
+    size = tuned["input_shapes"]["image"][2]
+    job = served.finish(served.submit(size=size, budget={"trials": 16}, data="val"))
+    report = served.client.get(f"/v1/jobs/{job['id']}/report").json()
+    assert (report["data"]["id"], report["data"]["judging_rows"]) == (told["id"], 24)
+    for found in report["verifications"].values():
+        rows = found["rows"]
+        assert found["passed"]
+        assert (rows["rows"], rows["elements"], rows["labelled"]["count"]) == (24, 24 * 5, 24)
+        assert rows["labelled"]["build"] == rows["labelled"]["reference"]
+        assert {worst["row"] for worst in rows["worst"]} <= set(range(24))
+        assert all(0 <= worst["max_rel"] < 1e-3 for worst in rows["worst"])
+    assert "24 rows of your data" in " ".join(_cli(served.home, "status", job["id"]).split())
+    _cli(served.home, "data", "rm", "val")
+    assert json.loads(_cli(served.home, "data", "list", "--json")) == []
 
 
 def test_no_process_of_the_service_holds_tvm(served: Served) -> None:

@@ -12,9 +12,11 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from domain import errors
+from domain.data_sets import DataFacts
+from domain.digests import BlobDigest, FileDigest
 from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.tokens import Principal, Quota, Scope
-from storage import artifacts, jobs, owners, queue, quotas, tokens
+from storage import artifacts, data_sets, jobs, owners, queue, quotas, tokens
 from storage.database import Database
 from storage.tables import digest_of
 from tests.support.storage.factories import DIGEST, NOW, add_model, artifact
@@ -180,6 +182,14 @@ def test_stored_bytes_are_the_owners_models_and_artifacts(session: Session) -> N
     with pytest.raises(errors.QuotaExceeded):
         quotas.check_stored(session, bob, 9)
     quotas.check_stored(session, Principal(owner="bob", scopes=frozenset()), 10**15)
+    rows = data_sets.add(
+        session, digest=BlobDigest(FileDigest("d" * 64)), name="val", owner="bob", size_bytes=9, now=NOW,
+        facts=DataFacts(arrays=(), rows=1),
+    )  # fmt: skip
+    assert quotas.stored_bytes(session, "bob") == 585_532 + 9
+    assert quotas.sizes_of_uploads(session, "bob") == {585_532, 9}
+    data_sets.delete(session, rows, now=NOW)
+    assert quotas.stored_bytes(session, "bob") == 585_532
 
 
 def test_two_tokens_of_one_owner_at_once_do_not_both_take_the_last_bytes(database: Database) -> None:

@@ -111,6 +111,62 @@ def test_agreement_is_a_share_of_all_rows(tmp_path: Path) -> None:
     assert (strict.passed, verified(0.8).inputs) == (False, {"x": "image"})
 
 
+def rows(count: int, *, labels: bool = False) -> verification.Rows:
+    inputs, expected, given = (tuple(Path(f"/{name}-{run}.npz") for run in range(count)) for name in "iel")
+    return verification.Rows(
+        first=tuple(range(0, 2 * count, 2)), each=2, inputs=inputs, expected=expected, labels=given if labels else ()
+    )
+
+
+def verified_rows(
+    reference: FakeEngine, given: verification.Rows, tmp_path: Path, *, precision: str
+) -> tuple[verification.Verification, list[str]]:
+    """Also return the inputs that were run."""
+    compiler = FakeEngine({"run": lambda params, _: {}})
+    found = verification.verify(
+        reference, compiler, variant=Variant.TUNED, bundle=Path("/b"), inputs=[Path("/seed.npz")],
+        expected=[Path("/seed-expected.npz")], folder=tmp_path, place={"threads": 1}, precision=precision,
+        gate=AccuracyGate(top1=0.99), seeds=(0,), rows=given,
+    )  # fmt: skip
+    return found, [str(params["inputs"]) for method, params in compiler.requests if method == "run"]
+
+
+def test_narrow_builds_are_judged_by_rows_alone_and_the_worst_are_named(tmp_path: Path) -> None:
+    found, ran = verified_rows(compared([0.1, 0.9, 0.2]), rows(3), tmp_path, precision="int8")
+    assert (found.seeds, ran) == ((), ["/i-0.npz", "/i-1.npz", "/i-2.npz"])
+    assert found.rows is not None
+    assert (found.rows.rows, found.rows.elements, found.rows.labelled) == (6, 3 * 16, None)
+    assert [(each.row, each.output, each.max_rel) for each in found.rows.worst[:3]] == [
+        (2, "y", 0.45),
+        (4, "y", 0.1),
+        (0, "y", 0.05),
+    ]
+
+
+def test_f32_is_judged_by_seeds_and_some_rows_of_all_over_the_file(tmp_path: Path) -> None:
+    found, ran = verified_rows(compared([0.0] * 99), rows(64), tmp_path, precision="f32")
+    assert (found.seeds, ran[0], len(ran)) == ((0,), "/seed.npz", 1 + verification.MOST_ROWS_OF_F32)
+    assert ran[1:4] == ["/i-0.npz", "/i-2.npz", "/i-4.npz"]
+
+
+@pytest.mark.parametrize(
+    ("hits", "precision", "passed"), [(100, "int8", True), (99, "int8", True), (98, "int8", False), (98, "f32", True)]
+)
+def test_a_narrow_build_may_lose_a_point_of_the_labels(tmp_path: Path, hits: int, precision: str, passed: bool) -> None:
+    reference = compared([0.0] * 3)
+    compare = reference.answers["compare"]
+    sides = {"reference": {"top1": 50, "top5": None}, "build": {"top1": hits / 2, "top5": None}}
+    reference.answers["compare"] = lambda params, event: {
+        **compare(params, event), **({"labelled": {"output": "y", "count": 50, **sides}} if "labels" in params else {}),
+    }  # fmt: skip
+    found, _ = verified_rows(reference, rows(2, labels=True), tmp_path, precision=precision)
+    assert found.passed == passed
+    assert found.rows is not None
+    assert found.rows.labelled is not None
+    assert (found.rows.labelled.reference, found.rows.labelled.build) == (1.0, hits / 100)
+    assert (found.rows.labelled.count, found.rows.labelled.build_top5) == (100, None)
+
+
 def test_the_gate_and_the_model_reach_the_comparison(tmp_path: Path) -> None:
     reference = compared([0.0] * 3)
     verify(reference, FakeEngine({"run": lambda params, _: {}}), tmp_path)

@@ -52,6 +52,7 @@ OWN_CODES = {
     "wrong_digest": (5, "`verify`: a file differs from its digest"),
     "suspicious_library": (5, "`verify`: a library imports or exports what none of a model needs"),
     "wrong_outputs": (5, "`verify --model`: the outputs differ from ONNX Runtime's"),
+    "no_reference": (5, "`check`: neither a model nor labels to compare with"),
     "invalid_lock": (
         5,
         "not a lock file, a corrupt one, or one without the time that `--fail-if-slower` compares with",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -244,6 +244,30 @@ def verify(
         variant=variant, seeds=tuple(seeds), outputs=outputs, precision=precision, inputs=dict(kinds),
         rows=compared_rows,
     )  # fmt: skip
+
+
+def on_labels(
+    reference: Engine,
+    compiler: Engine,
+    *,
+    variant: Variant,
+    bundle: Path,
+    folder: Path,
+    place: Mapping[str, Any],
+    rows: Rows,
+) -> RowsCompared:
+    """Run a variant on labelled rows, without a reference: both accuracies are the build's.
+
+    ``folder`` and ``place`` as in ``verify``. Raises EngineError.
+    """
+    answers = []
+    for number, (given, labels) in enumerate(zip(rows.inputs, rows.labels, strict=True)):
+        actual = str(folder / f"{variant}-{number}.npz")
+        params = {"bundle": str(bundle), "inputs": str(given), "outputs": actual, **place, "number": 1, "repeat": 0}
+        compiler.request("run", params, timeout=_RUN_SECONDS)
+        pair = {"expected": actual, "actual": actual, "labels": str(labels)}
+        answers.append(reference.request("compare", pair, timeout=_RUN_SECONDS))
+    return replace(_rows_compared(rows, answers), worst=())
 
 
 def _rows_compared(rows: Rows, answers: Sequence[Mapping[str, Any]]) -> RowsCompared:

@@ -14,6 +14,7 @@ from typer.exceptions import TyperException
 import tunesmith
 from tunesmith import errors
 from tunesmith.cli import (
+    check_command,
     data_commands,
     engine_commands,
     job_commands,
@@ -81,6 +82,7 @@ job_commands.register(app)
 pull_command.register(app)
 run_command.register(app)
 verify_command.register(app)
+check_command.register(app)
 service_commands.register(app)
 token_commands.register(app)
 app.add_typer(engine_commands.app, name="engines")

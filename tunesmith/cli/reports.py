@@ -103,6 +103,17 @@ def _checked(verification: Mapping[str, Any]) -> str:
     return "; ".join([summary, *(_limits(error) for error in verification["outputs"]), *_rows(rows)])
 
 
+def checked_on_rows(found: Mapping[str, Any]) -> list[str]:
+    """Describe what ``check`` found: its verdict, and what the rows showed."""
+    rows = found["rows"]
+    if found["passed"] is None:
+        labelled = rows["labelled"]
+        value = _percent(labelled["build"]) if labelled["measure"] == "top1" else f"{labelled['build']:.4g}"
+        name = "top-1 on labels" if labelled["measure"] == "top1" else "mean error on labels"
+        return [f"{rows['rows']} rows, without a model to compare with: {name} {value}."]
+    return ["accurate" if found["passed"] else "NOT accurate enough", f"{_checked(found)}."]
+
+
 def _rows(rows: Mapping[str, Any] | None) -> list[str]:
     """Describe what the user's rows showed: the worst ones and, with labels, the accuracy."""
     if not rows:

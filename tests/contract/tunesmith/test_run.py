@@ -17,6 +17,7 @@ from domain.artifacts import Conditions, Variant
 from domain.models import TensorSpec
 from tests.support import models
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, home, start
+from tests.support.tuner.engines.onnx import inside
 from tests.support.tunesmith.commands import parsed, run
 from tuner.host import hardware
 from tuner.results import bundle, manifest, timing
@@ -248,3 +249,60 @@ def test_a_bundle_of_another_model_is_refused(capsys: Capture, built: Path, tmp_
     posing = changed(built, tmp_path, model_digest=digest)
     status, _, err = run(capsys, "verify", posing, "--model", "other.onnx")
     assert (status, err.startswith("error[wrong_outputs]: output scores differs from ONNX Runtime's")) == (5, True), err
+
+
+_ROWS = """
+import numpy as np
+random = np.random.default_rng(0)
+images = random.random((12, 3, 16, 16), dtype=np.float32)
+np.savez("plain.npz", image=images)
+np.savez("labelled.npz", image=images, labels=random.integers(0, 5, 12))
+np.savez("other.npz", picture=images)
+np.savez("beyond.npz", image=images, labels=np.full(12, 5))
+told = None
+"""
+
+
+def test_a_bundle_is_checked_on_rows(capsys: Capture, built: Path, tmp_path: Path) -> None:
+    inside.run(f"import os; os.chdir({str(tmp_path)!r}){_ROWS}")
+    model = ["--model", built.with_name("model.onnx")]
+    told = parsed(capsys, "check", built, "--data", "labelled.npz", *model)
+    assert (told["passed"], told["precision"], told["seeds"]) == (True, "f32", [0, 1, 2])
+    assert (told["rows"]["rows"], told["rows"]["elements"]) == (12, 60)
+    assert told["rows"]["labelled"]["build"] == told["rows"]["labelled"]["reference"]
+    status, out, err = run(capsys, "check", built, "--data", "plain.npz", *model)
+    assert (status, err) == (0, "")
+    assert "12 rows of your data" in " ".join(out.split())
+    alone = parsed(capsys, "check", built, "--data", "labelled.npz")
+    assert alone["passed"] is None
+    assert alone["rows"]["labelled"]["build"] == told["rows"]["labelled"]["build"]
+    status, out, _ = run(capsys, "check", built, "--data", "labelled.npz")
+    assert (status, "top-1 on labels" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ("plain.npz", "no_reference"),
+        ("other.npz", "data_mismatch"),
+        ("beyond.npz", "data_mismatch"),
+        ("none.npz", "unreadable_file"),
+        ("text.npz", "invalid_data_set"),
+    ],
+)
+def test_rows_that_prove_nothing_are_refused(
+    capsys: Capture, built: Path, tmp_path: Path, rows: str, code: str
+) -> None:
+    inside.run(f"import os; os.chdir({str(tmp_path)!r}){_ROWS}")
+    Path("text.npz").write_text("no rows")
+    status, out, err = run(capsys, "check", built, "--data", rows)
+    assert (status, out) == (5, "")
+    assert err.startswith(f"error[{code}]: "), err
+    assert "\nhint: " in err
+
+
+def test_a_wrong_bundle_fails_its_check(capsys: Capture, built: Path, tmp_path: Path) -> None:
+    inside.run(f"import os; os.chdir({str(tmp_path)!r}){_ROWS}")
+    (tmp_path / "other.onnx").write_bytes(models.small_network(seed=1))
+    status, out, _ = run(capsys, "check", built, "--data", "plain.npz", "--model", "other.onnx")
+    assert (status, out.startswith("NOT accurate enough")) == (1, True)

@@ -24,7 +24,7 @@ from tunesmith.cli.main import app
 ROOT = Path(__file__).parents[3]
 DESIGNED = [
     "serve", "worker", "engines install", "engines list", "engines doctor", "upload", "models", "jobs", "status",
-    "logs", "cancel", "retry", "workers", "tune", "pull", "run", "verify", "records export", "records import",
+    "logs", "cancel", "retry", "workers", "tune", "pull", "run", "verify", "check", "data add", "data list", "data rm", "explain", "records export", "records import",
     "token create", "token list", "token revoke", "doctor", "migrate",
 ]  # fmt: skip
 DO_AND_TELL_NOTHING = {"serve", "worker", "engines install", "migrate"}

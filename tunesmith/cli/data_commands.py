@@ -20,11 +20,11 @@ _ADD_EPILOG = """\b
 Examples:
   tunesmith data add val.npz
   tunesmith data add val.npz --name imagenet-200
-  tunesmith tune net.onnx --data imagenet-200 --precision auto
 \b
-The file is what numpy.savez(FILE, input=rows, labels=classes) writes: an
-array per input of the model, whose first axis is the rows. Labels are
-optional. Rows never enter a bundle or a log.
+Then name it: tunesmith tune net.onnx --data imagenet-200. The file is what
+numpy.savez(FILE, input=rows, labels=classes) writes: an array per input of
+the model, whose first axis is the rows. Labels are optional. Rows never
+enter a bundle or a log.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,10 +63,20 @@ def of(context: JobContext, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
 
 def write(context: JobContext, data: Data, runs: Sequence[int], folder: Path) -> tuple[list[Path], list[Path]]:
     """Write the inputs of these runs and, if there are any, their labels. Raises BlobNotFound, EngineError."""
-    with context.blobs.local(data.data_set.digest) as path:
-        params = {
-            "path": str(path), "inputs": [asdict(spec) for spec in data.inputs], "rows": data.fit.rows,
-            "runs": list(runs), "out_dir": str(folder),
-        }  # fmt: skip
-        answer = context.ask(context.engines.get(ONNX), "split_rows", params, timeout=_SPLIT_SECONDS)
+    params = {
+        "path": str(_copied(context, data)), "inputs": [asdict(spec) for spec in data.inputs], "rows": data.fit.rows,
+        "runs": list(runs), "out_dir": str(folder),
+    }  # fmt: skip
+    answer = context.ask(context.engines.get(ONNX), "split_rows", params, timeout=_SPLIT_SECONDS)
     return [Path(each) for each in answer["paths"]], [Path(each) for each in answer["labels"]]
+
+
+def _copied(context: JobContext, data: Data) -> Path:
+    """The data set in the work folder: engines do not see the store, where others' files lie."""
+    path = context.folder / f"{data.data_set.id}.npz"
+    if not path.exists():
+        partial = path.with_name(f"partial-{path.name}")
+        with context.blobs.local(data.data_set.digest) as original:
+            shutil.copyfile(original, partial)
+        partial.replace(path)
+    return path

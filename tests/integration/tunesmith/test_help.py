@@ -24,11 +24,14 @@ from tunesmith.cli.main import app
 ROOT = Path(__file__).parents[3]
 DESIGNED = [
     "serve", "worker", "engines install", "engines list", "engines doctor", "upload", "models", "jobs", "status",
-    "logs", "cancel", "retry", "workers", "tune", "pull", "run", "verify", "check", "data add", "data list", "data rm", "explain", "records export", "records import",
+    "logs", "cancel", "retry", "workers", "tune", "pull", "run", "verify", "records export", "records import",
+    "check", "data add", "data list", "data rm", "explain",
     "token create", "token list", "token revoke", "doctor", "migrate",
 ]  # fmt: skip
 DO_AND_TELL_NOTHING = {"serve", "worker", "engines install", "migrate"}
-NEED_NO_EXAMPLE = {"models", "groups", "workers", "worker", "engines list", "token list", "token revoke"}
+NEED_NO_EXAMPLE = {
+    "models", "groups", "workers", "worker", "engines list", "token list", "token revoke", "data list", "data rm",
+}  # fmt: skip
 HEAVY = {
     "httpx", "rich", "fastapi", "sqlalchemy", "celery", "pydantic", "starlette", "asyncio", "ssl", "http.client",
     "urllib.request", "tempfile", "zipfile", "tarfile", "email", "tomllib",

@@ -24,12 +24,13 @@ from storage import data_sets
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
 _Name = Annotated[
-    str,
+    str | None,
     Query(
         min_length=1,
         max_length=200,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="Unique among your data sets; letters, digits, dots, hyphens and underscores.",
+        description="Unique among your data sets; letters, digits, dots, hyphens and underscores. Default: `data-` "
+        "and the start of the digest.",
     ),
 ]
 _BODY = {
@@ -54,7 +55,7 @@ _BODY = {
     },
 )
 async def add(
-    request: Request, response: Response, services: ServicesDep, principal: Submitter, name: _Name
+    request: Request, response: Response, services: ServicesDep, principal: Submitter, name: _Name = None
 ) -> schemas.DataSet:
     """Add a data set: the request body is the file. Its rows are never in a bundle or a log.
 

@@ -16,7 +16,7 @@ from storage import data_sets, quotas
 
 
 def keep(
-    services: Services, principal: Principal, name: str, chunks: Iterable[bytes], unwanted: Callable[[], bool]
+    services: Services, principal: Principal, name: str | None, chunks: Iterable[bytes], unwanted: Callable[[], bool]
 ) -> tuple[DataSet, bool]:
     """Store a data set and return it, and whether it is new to the owner; ends if it becomes ``unwanted``.
 
@@ -33,7 +33,7 @@ def keep(
             raise errors.InvalidDataSet("the request has no body", hint="Send the bytes of one .npz file as the body.")
         with services.blobs.local(blob.digest) as path:
             facts = services.inspect_rows(path, unwanted)
-        return _added(services, principal, name, blob, facts), True
+        return _added(services, principal, name or f"data-{blob.digest[:12]}", blob, facts), True
     except Canceled:
         models.discard(services, blob, put_before)
         raise errors.Unavailable("the caller left before the data set was read") from None

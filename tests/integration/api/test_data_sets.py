@@ -52,6 +52,8 @@ def test_the_same_file_is_one_data_set_and_a_name_is_taken_once(client: TestClie
     assert add(client, rows(9), name="more").status_code == 201
     client.delete("/v1/datasets/val")
     assert add(client).json()["id"] != first["id"]
+    unnamed = client.post("/v1/datasets", content=rows(10)).json()
+    assert unnamed["name"] == f"data-{unnamed['digest'][:12]}"
 
 
 @pytest.mark.parametrize("content", [b"", b"no rows"])

@@ -43,26 +43,25 @@ def add(
     return made
 
 
-def get(session: Session, id_or_name: str, principal: Principal) -> DataSet:
+def get(session: Session, id_or_name: str, principal: Principal, *, keep: bool = False) -> DataSet:
     """Return a data set by its id, or one of the principal's by its name.
 
-    Raises DataSetNotFound, and DataSetDeleted for an id.
+    ``keep`` prevents its deletion until the transaction ends. Raises DataSetNotFound, and DataSetDeleted for an id.
     """
-    mine = select(DataSetRow).where(DataSetRow.owner == principal.owner, DataSetRow.name == id_or_name)
-    found = session.get(DataSetRow, id_or_name) or session.scalar(mine.where(DataSetRow.deleted_at.is_(None)))
+    mine = (DataSetRow.owner == principal.owner) & (DataSetRow.name == id_or_name) & DataSetRow.deleted_at.is_(None)
+    query = select(DataSetRow).where((DataSetRow.id == id_or_name) | mine)
+    found = session.scalar(query.with_for_update(read=True) if keep else query)
     if found is None or not (principal.sees_all or found.owner == principal.owner):
         raise errors.DataSetNotFound(f"there is no data set {id_or_name[:80]!r}")
-    if found.deleted_at is not None:
-        raise errors.DataSetDeleted(f"data set {found.id} was deleted on {found.deleted_at:%Y-%m-%d}")
-    return _data_set(found)
+    return _living(found)
 
 
 def of_job(session: Session, data_set_id: str) -> DataSet:
-    """Return the data set of a job, whoever owns it. Raises DataSetNotFound."""
+    """Return the data set of a job, whoever owns it. Raises DataSetNotFound and DataSetDeleted."""
     found = session.get(DataSetRow, data_set_id)
     if found is None:
         raise errors.DataSetNotFound(f"there is no data set {data_set_id[:80]!r}")
-    return _data_set(found)
+    return _living(found)
 
 
 def page(
@@ -78,7 +77,7 @@ def page(
 
 def delete(session: Session, data_set: DataSet, *, now: datetime) -> None:
     """Delete a data set; its bytes are removed later. Raises DataSetInUse."""
-    # No job can be created for it meanwhile.
+    # A job that is being created keeps the row until it can be seen below.
     session.execute(select(DataSetRow.id).where(DataSetRow.id == data_set.id).with_for_update())
     unfinished = select(JobRow.id).where(
         JobRow.state.not_in(FINAL_STATES), JobRow.request["data"].as_string() == data_set.id
@@ -88,6 +87,12 @@ def delete(session: Session, data_set: DataSet, *, now: datetime) -> None:
         raise errors.DataSetInUse(f"data set {data_set.id} has unfinished jobs", details={"jobs": jobs})
     gone = update(DataSetRow).where(DataSetRow.id == data_set.id, DataSetRow.deleted_at.is_(None))
     statements.changed(session, gone.values(deleted_at=now))
+
+
+def _living(row: DataSetRow) -> DataSet:
+    if row.deleted_at is not None:
+        raise errors.DataSetDeleted(f"data set {row.id} was deleted on {row.deleted_at:%Y-%m-%d}")
+    return _data_set(row)
 
 
 def _data_set(row: DataSetRow) -> DataSet:

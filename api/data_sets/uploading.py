@@ -43,6 +43,7 @@ def keep(
 
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: DataFacts) -> DataSet:
+    models.check_kept(services, blob)
     with services.database.transaction() as session:
         quotas.lock(session, principal)
         if known := data_sets.find(session, principal.owner, blob.digest):

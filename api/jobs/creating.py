@@ -42,7 +42,7 @@ def create(
 ) -> Creation:
     """Create a job; a request with the same ``key`` gets the same job. Raises errors of invalid requests."""
     whole, model = complete(session, draft, principal, settings)
-    request = job_request(whole, model, settings, data_set=data_set_of(session, whole, principal))
+    request = job_request(whole, model, settings, data_set=data_set_of(session, whole, principal, keep=True))
     requested = asked_for(draft, settings)
     owner = principal.owner
 
@@ -61,9 +61,12 @@ def create(
     return Creation(job=jobs.get(session, job_id), is_new=is_new, webhook=webhook, shows_secret=shows_secret)
 
 
-def data_set_of(session: Session, draft: JobDraft, principal: Principal) -> DataSet | None:
-    """Return the data set that the request names. Raises DataSetNotFound and DataSetDeleted."""
-    return None if draft.data is None else data_sets.get(session, draft.data, principal)
+def data_set_of(session: Session, draft: JobDraft, principal: Principal, *, keep: bool = False) -> DataSet | None:
+    """Return the data set that the request names; ``keep`` as in ``data_sets.get``.
+
+    Raises DataSetNotFound and DataSetDeleted.
+    """
+    return None if draft.data is None else data_sets.get(session, draft.data, principal, keep=keep)
 
 
 def check_cpu(session: Session, request: JobRequest, settings: ApiSettings) -> None:

@@ -60,11 +60,15 @@ def keep(
         raise
 
 
-def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
+def check_kept(services: Services, blob: Blob) -> None:
+    """Raise Unavailable if the bytes are gone: another upload of them was rejected in the meantime."""
     if not services.blobs.exists(blob.digest):
-        # Another upload of the same bytes was rejected in the meantime.
         message = "a concurrent upload of the same file failed"
         raise errors.Unavailable(message, hint="Upload the file again.")
+
+
+def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:
+    check_kept(services, blob)
     with services.database.transaction() as session:
         now = datetime.now(UTC)
         digest = ModelDigest(blob.digest)

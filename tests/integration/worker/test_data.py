@@ -102,3 +102,10 @@ def test_rows_never_enter_a_bundle_or_a_log(bench: Bench, data: str) -> None:
     assert evidence["data"]["name"] == "val"
     assert "on rows of the data set `val`" in readme
     assert not [note for note in bench.notes(job) if SECRET.decode() in note]
+
+
+def test_a_job_that_is_retried_without_its_data_set_says_so(bench: Bench, data: str) -> None:
+    with bench.database.transaction() as session:
+        data_sets.delete(session, data_sets.of_job(session, data), now=NOW)
+    failure = bench.failure(run(bench, data=data))
+    assert (failure.code, bool(failure.hint)) == ("data_set_deleted", True)

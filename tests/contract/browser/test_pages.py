@@ -3,6 +3,9 @@ light and dark, and no scrolling sideways on a phone."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Browser
 
@@ -14,7 +17,7 @@ from tests.support.dashboard.variety import Various
 
 pytestmark = pytest.mark.browser
 
-_PAGES = ("/", "/new", "/models", "/compare", "/records", "/fleet")
+_PAGES = ("/", "/new", "/models", "/data", "/compare", "/records", "/fleet")
 _REFERENCE = "/docs"
 """The same for all services."""
 _SHORTENED = """() => document.querySelectorAll("section.stack").forEach(
@@ -63,6 +66,24 @@ def test_pages_of_a_service_in_use(browser: Browser, full: tuple[Site, Seeded], 
             ("jobs-none", "/?state=failed&label=no%3Dsuch"),
         ):
             look(visit, path, name, phone)
+
+
+@on_both
+def test_a_data_set_is_added_and_deleted(browser: Browser, empty: Site, tmp_path: Path, phone: bool) -> None:
+    (tmp_path / "my rows.npz").write_text(json.dumps({"x": ["float32", [8, 3, 8, 8]], "labels": ["int64", [8]]}))
+    (tmp_path / "bad.npz").write_text("no rows")
+    with visiting(browser, empty.url, empty.token, phone=phone) as visit:
+        visit.go("/data")
+        visit.page.set_input_files("#rows", tmp_path / "bad.npz")
+        visit.expected.append("422")
+        visit.page.get_by_role("button", name="Add", exact=True).click()
+        visit.page.get_by_text("Not added: not an .npz file of arrays").wait_for()
+        visit.page.set_input_files("#rows", tmp_path / "my rows.npz")
+        visit.page.get_by_role("button", name="Add", exact=True).click()
+        visit.page.get_by_role("link", name="my-rows").wait_for()
+        look(visit, "/data", "data", phone)
+        visit.page.get_by_role("button", name="Delete my-rows").click()
+        visit.page.get_by_text("Data set “my-rows” was deleted").wait_for()
 
 
 @on_both

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 from fastapi.testclient import TestClient
+
+from tests.support.api.factories import Service
+from tests.support.api.scripted import ScriptedWorker
 
 
 def add(client: TestClient, name: str = "val") -> str:
@@ -22,6 +26,16 @@ def test_data_sets_are_listed_and_deleted(client: TestClient) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/data?deleted=val")
     assert "“val” was deleted" in client.get("/data?deleted=val").text
     assert "&lt;i&gt;" in client.get("/data?deleted=<i>").text
+
+
+def test_a_jobs_page_says_what_the_rows_showed(client: TestClient, service: Service) -> None:
+    found = add(client)
+    model = client.put("/v1/models", content=b"static model").json()["id"]
+    job = client.post("/v1/jobs", json={"model": model, "data": found}).json()["id"]
+    ScriptedWorker(service).run(job)
+    page = " ".join(re.sub(r"<[^>]+>", " ", client.get(f"/jobs/{job}").text).split())
+    assert "Data set val: 150 of 200 rows judged, 50 others calibrated int8." in page
+    assert "tuned f32 150 15 000 17 0.003 , 4 0.002 85 % top-1 98 % top-5 86 % 98 %" in page, page
 
 
 def test_one_in_use_is_kept_and_its_job_named(client: TestClient) -> None:

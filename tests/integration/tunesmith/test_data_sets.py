@@ -56,6 +56,10 @@ def test_a_file_given_to_tune_is_added_first(
     tuned = parsed(capsys, "tune", onnx, "--data", npz, "--input-shape", "x:1,3,8,8")
     [first] = parsed(capsys, "data", "list")
     assert tuned["job"]["data"] == first["id"]
+    assert tuned["report"]["data"]["calibration_rows"] == 50
+    _, out, _ = run(capsys, "status", tuned["job"]["id"])
+    for words in ("on 150 rows of your data", "rows 17 (0.3 %), 4 (0.2 %)", "top-1 on labels 85 %, reference 86 %"):
+        assert words in " ".join(out.split()), out
     assert first["name"] == "val-set"
     # Another file of that name is another data set, with a name of its own.
     (tmp_path / "more").mkdir()

@@ -14,12 +14,16 @@ from domain.artifacts import (
     Artifact,
     Conditions,
     Contender,
+    DataUse,
     FailedTask,
+    LabelledAccuracy,
     OutputError,
     Report,
+    RowsCompared,
     Timing,
     Variant,
     Verification,
+    WorstRow,
 )
 from domain.jobs import Budget, EventKind, Failure, Job, JobState, Lease, Placement, Stage
 from domain.progress import share
@@ -233,7 +237,10 @@ class ScriptedWorker:
                 device_key=DEVICE.key,
                 toolchain=TOOLCHAIN.identity,
                 precision=jobs.get(session, job_id).request.precision,
-                report=replace(report(gain), precision=str(jobs.get(session, job_id).request.precision)),
+                report=replace(
+                    report(gain) if job.request.data is None else on_rows(report(gain), job.request.data),
+                    precision=str(jobs.get(session, job_id).request.precision),
+                ),
                 created_at=datetime.now(UTC),
             )
             return artifacts.add(session, artifact)
@@ -294,6 +301,18 @@ def report(gain: float) -> Report:
             reasons=("the calibration loop varied by 8%",),
         ),
     )  # fmt: skip
+
+
+def on_rows(found: Report, data: str) -> Report:
+    """The report of a job with a labelled data set."""
+    labelled = LabelledAccuracy(
+        output="y", measure="top1", count=150, reference=0.86, build=0.85, reference_top5=0.98, build_top5=0.975
+    )
+    worst = (WorstRow(row=17, output="y", max_rel=3e-3), WorstRow(row=4, output="y", max_rel=2e-3))
+    rows = RowsCompared(rows=150, elements=15_000, worst=worst, labelled=labelled)
+    use = DataUse(id=data, name="val", digest="d" * 64, rows=200, calibration_rows=50, judging_rows=150)
+    verifications = {variant: replace(each, seeds=(), rows=rows) for variant, each in found.verifications.items()}
+    return replace(found, verifications=verifications, data=use)
 
 
 def _timing(median: float) -> Timing:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, Query, Request, Response
 
 from api import problems
 from api import schemas as shared
 from api.auth import Reader, Submitter
-from api.connections import Caller
 from api.data_sets import schemas, uploading
-from api.middleware import body_limit
 from api.models import uploading as models
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
@@ -61,24 +59,12 @@ async def add(
 
     Jobs that name it as `data` compare builds on its rows, judge reduced precision by them, and calibrate int8.
     """
-    announced = body_limit.announced(request.headers)
+
+    def keep(chunks: Iterator[bytes], unwanted: Callable[[], bool]) -> tuple[DataSet, bool]:
+        return uploading.keep(services, principal, name, chunks, unwanted)
+
     limit = services.settings.max_model_bytes
-    if announced > limit:
-        raise errors.BlobTooLarge(
-            f"the data set has {announced} bytes; the limit is {limit}", details={"limit_bytes": limit}
-        )
-    if announced:
-        await anyio.to_thread.run_sync(models.check_announced, services, principal, announced)
-    stream, caller = request.stream(), Caller(request)
-
-    def keep() -> tuple[DataSet, bool]:
-        return uploading.keep(services, principal, name, models.chunks(stream, caller), caller.has_left)
-
-    async with services.uploads.one(principal.owner) as limiter:
-        try:
-            found, created = await anyio.to_thread.run_sync(keep, limiter=limiter)
-        finally:
-            caller.release()
+    found, created = await models.received(request, services, principal, keep, limit=limit, noun="data set")
     response.status_code = 201 if created else 200
     return schemas.data_set(found)
 

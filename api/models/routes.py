@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
-import anyio
 from fastapi import APIRouter, Query, Request, Response
 
 from api import problems
 from api import schemas as shared
 from api.auth import Reader, Submitter
-from api.connections import Caller
-from api.middleware import body_limit
 from api.models import schemas, uploading
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
@@ -65,26 +63,12 @@ async def upload(
     model_format: _Format = ModelFormat.ONNX,
 ) -> schemas.Model:
     """Upload a model: the request body is the file, which is streamed to the store."""
+
+    def keep(chunks: Iterator[bytes], unwanted: Callable[[], bool]) -> tuple[Model, bool]:
+        return uploading.keep(services, principal, name, chunks, model_format, unwanted)
+
     limit = uploading.limit(services, model_format)
-    announced = body_limit.announced(request.headers)
-    if announced > limit:
-        raise errors.BlobTooLarge(
-            f"the model has {announced} bytes; the limit is {limit}", details={"limit_bytes": limit}
-        )
-    if announced:
-        await anyio.to_thread.run_sync(uploading.check_announced, services, principal, announced)
-    stream, caller = request.stream(), Caller(request)
-
-    def keep() -> tuple[Model, bool]:
-        return uploading.keep(
-            services, principal, name, uploading.chunks(stream, caller), model_format, caller.has_left
-        )
-
-    async with services.uploads.one(principal.owner) as limiter:
-        try:
-            model, created = await anyio.to_thread.run_sync(keep, limiter=limiter)
-        finally:
-            caller.release()
+    model, created = await uploading.received(request, services, principal, keep, limit=limit, noun="model")
     response.status_code = 201 if created else 200
     return schemas.model(model)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import anyio
+from fastapi import Request
 from sqlalchemy.orm import Session
 
 from api.connections import Caller
+from api.middleware import body_limit
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
@@ -18,6 +21,8 @@ from domain.ports import Canceled
 from domain.tokens import Principal
 from storage import garbage, models, owners, quotas, statements
 from storage.blobs import ownership
+
+Kept = TypeVar("Kept")
 
 _MOST_MODULE_BYTES = 16 * 1024**2
 """Larger IRModules cannot be read by the relax engine; they hold one operator and no weights."""
@@ -114,7 +119,7 @@ def _known(session: Session, digest: ModelDigest) -> Model | None:
         return None
 
 
-def check_announced(services: Services, principal: Principal, size_bytes: int) -> None:
+def _check_announced(services: Services, principal: Principal, size_bytes: int) -> None:
     """Raise QuotaExceeded for the announced size, unless the owner may already have the file, which costs nothing."""
     if principal.quota.stored_bytes is None:
         return
@@ -139,7 +144,39 @@ def put_within_quota(services: Services, principal: Principal, content: Iterable
         raise quotas.exceeded_bytes(quota, quota - left) from error
 
 
-def chunks(stream: AsyncIterator[bytes], caller: Caller) -> Iterator[bytes]:
+async def received(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    keep: Callable[[Iterator[bytes], Callable[[], bool]], Kept],
+    *,
+    limit: int,
+    noun: str,
+) -> Kept:
+    """Return what ``keep`` makes of the body's chunks, in a thread; its second argument says whether the caller left.
+
+    Raises BlobTooLarge and QuotaExceeded, by the announced size before anything is read.
+    """
+    announced = body_limit.announced(request.headers)
+    if announced > limit:
+        raise errors.BlobTooLarge(
+            f"the {noun} has {announced} bytes; the limit is {limit}", details={"limit_bytes": limit}
+        )
+    if announced:
+        await anyio.to_thread.run_sync(_check_announced, services, principal, announced)
+    stream, caller = request.stream(), Caller(request)
+
+    def kept() -> Kept:
+        return keep(_chunks(stream, caller), caller.has_left)
+
+    async with services.uploads.one(principal.owner) as limiter:
+        try:
+            return await anyio.to_thread.run_sync(kept, limiter=limiter)
+        finally:
+            caller.release()
+
+
+def _chunks(stream: AsyncIterator[bytes], caller: Caller) -> Iterator[bytes]:
     """Read the event loop's stream from a worker thread, one chunk at a time."""
     while (chunk := anyio.from_thread.run(_following, stream, caller)) is not None:
         yield chunk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,6 +161,33 @@ def _deleted_model(world: World) -> Any:
     return world.ask()
 
 
+def _add_rows(world: World, shape: tuple[int, ...] = (8, 3, 8, 8)) -> Any:
+    content = json.dumps({"x": ["float32", shape]}).encode()
+    return world.client.post("/v1/datasets?name=val", content=content)
+
+
+def _data_set_in_use(world: World) -> Any:
+    _add_rows(world)
+    world.job(data="val")
+    return world.client.delete("/v1/datasets/val")
+
+
+def _deleted_data_set(world: World) -> Any:
+    made = _add_rows(world).json()["id"]
+    world.client.delete("/v1/datasets/val")
+    return world.client.get(f"/v1/datasets/{made}")
+
+
+def _taken_name(world: World) -> Any:
+    _add_rows(world)
+    return _add_rows(world, (9, 3, 8, 8))
+
+
+def _rows_of_another_model(world: World) -> Any:
+    _add_rows(world, (8, 4))
+    return world.ask(data="val")
+
+
 def _model_in_use(world: World) -> Any:
     world.job()
     return world.client.delete(f"/v1/models/{world.model}")
@@ -251,6 +279,12 @@ REFUSALS: dict[str, tuple[int, Ask]] = {
     "artifact_deleted": (410, _deleted_artifact),
     "model_deleted": (410, _deleted_model),
     "model_in_use": (409, _model_in_use),
+    "data_mismatch": (400, _rows_of_another_model),
+    "data_set_deleted": (410, _deleted_data_set),
+    "data_set_in_use": (409, _data_set_in_use),
+    "data_set_name_taken": (409, _taken_name),
+    "data_set_not_found": (404, lambda world: world.client.get("/v1/datasets/none")),
+    "invalid_data_set": (422, lambda world: world.client.post("/v1/datasets", content=b"no rows")),
     "blob_store_unavailable": (503, _blobs_that_fail(errors.BlobStoreUnavailable)),
     "blob_store_refused": (503, _blobs_that_fail(errors.BlobStoreRefused)),
     "blob_store_full": (503, _blobs_that_fail(errors.BlobStoreFull)),

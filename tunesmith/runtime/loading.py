@@ -40,9 +40,10 @@ class ModelFacts(NamedTuple):
     file: str
     sha256: str
     """Of the file, in hex."""
-    inputs: list[tuple[str, str, list[int]]]
+    inputs: list[tuple[str, str, list[int | str | None]]]
     """Name, dtype and shape."""
-    outputs: list[tuple[str, str, list[int]]]
+    outputs: list[tuple[str, str, list[int | str | None]]]
+    """Sizes that depend on the inputs' values, such as a number of boxes, are names or None."""
     model_digest: str
     """sha256 of the uploaded model, in hex."""
     target: str
@@ -124,7 +125,7 @@ def _facts(manifest: bytes) -> ModelFacts | None:
         if Path(file).name != file:
             return None
         specs = [
-            [(str(spec["name"]), str(spec["dtype"]), [int(size) for size in spec["shape"]]) for spec in document[side]]
+            [(str(spec["name"]), str(spec["dtype"]), list(map(_size, spec["shape"]))) for spec in document[side]]
             for side in ("inputs", "outputs")
         ]
         options = {str(name): str(value) for name, value in runtime.get("options", {}).items()}
@@ -136,6 +137,10 @@ def _facts(manifest: bytes) -> ModelFacts | None:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _size(given: Any) -> int | str | None:
+    return given if given is None or isinstance(given, str) else int(given)
 
 
 def load(path: str | os.PathLike[str], digest: str | None = None) -> interface.Api:

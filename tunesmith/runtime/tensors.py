@@ -20,7 +20,8 @@ class TensorInfo(NamedTuple):
     """An input or output."""
 
     name: str
-    shape: list[int]
+    shape: list[int | str | None]
+    """A size that depends on the inputs' values is a name or None, as in ONNX Runtime."""
     type: str
     """As ONNX Runtime writes it, such as ``tensor(float)``."""
     dtype: str
@@ -30,11 +31,11 @@ class TensorInfo(NamedTuple):
 class Tensor:
     """An input or output of the model, and the arrays for it."""
 
-    def __init__(self, name: str, dtype: str, shape: Sequence[int]) -> None:
+    def __init__(self, name: str, dtype: str, shape: Sequence[int | str | None]) -> None:
         self.name = name
         self.info = TensorInfo(name, list(shape), f"tensor({_ONNX_NAMES.get(dtype, dtype)})", dtype)
         self._dtype, self._shape = np.dtype(dtype), tuple(shape)
-        self._bytes = math.prod(shape) * self._dtype.itemsize
+        self._bytes = math.prod(size for size in shape if isinstance(size, int)) * self._dtype.itemsize
 
     def empty(self) -> Any:
         """Return an uninitialized array: if it is large, at an aligned address, as numpy's own start anywhere."""
@@ -47,20 +48,26 @@ class Tensor:
     def contiguous(self, given: Any) -> Any:
         """Return the array, or a contiguous copy. Raises ValueError for another shape or type."""
         array = given if type(given) is np.ndarray else np.asarray(given)
-        if array.dtype != self._dtype or array.shape != self._shape:
+        if array.dtype != self._dtype or not self._fits(array.shape):
             raise ValueError(f"input {self.name} is {self._described()}, not {array.dtype}{list(array.shape)}")
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(self._shape)
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
 
     def writable(self, given: Any) -> Any:
         """Return the array if an output can be written to it. Raises ValueError."""
         if (
             not isinstance(given, np.ndarray)
             or given.dtype != self._dtype
-            or given.shape != self._shape
+            or not self._fits(given.shape)
             or not given.flags.carray
         ):
             raise ValueError(f"output {self.name} needs a contiguous, writable array of {self._described()}")
         return given
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        return shape == self._shape or (
+            len(shape) == len(self._shape)
+            and all(mine == size or not isinstance(mine, int) for mine, size in zip(self._shape, shape, strict=True))
+        )
 
     def _described(self) -> str:
         return f"{self.info.dtype}{self.info.shape}"

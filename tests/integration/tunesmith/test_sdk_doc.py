@@ -25,8 +25,10 @@ def test_every_example_runs(
     service: Service, client: Client, worker: ScriptedWorker, onnx: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.with_name("model.onnx").write_bytes(b"pictures: sizes left open, as the quick start's model does")
+    # As the scripted service reads a file of rows.
+    onnx.with_name("val.npz").write_text('{"x": ["float32", [8, 3, 8, 8]]}')
     space: dict[str, Any] = {"client": client}
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
     for number, example in enumerate(EXAMPLES):
         if 'state="queued"' in example:
             until(lambda: _all_succeeded(service))

@@ -121,6 +121,14 @@ def test_the_model_for_onnx_runtime_is_handed_out_once_its_digest_is_right(
         raise AssertionError
 
 
+def test_sizes_of_outputs_may_depend_on_the_input(loading: types.ModuleType, tmp_path: Path) -> None:
+    boxes = {"name": "boxes", "dtype": "float32", "shape": ["count", None, 4]}
+    found = loading.facts(
+        tar(tmp_path / "b.tar", manifest_json=with_runtime(outputs=[boxes]), prepared_onnx=b"a model")
+    )
+    assert found.outputs == [("boxes", "float32", ["count", None, 4])]
+
+
 @pytest.mark.parametrize(
     "document",
     [

@@ -20,7 +20,7 @@ _PRODUCT = (
 def commit() -> str:
     """Return the last commit that changed the product, with ``-dirty`` if files of it are changed since.
 
-    Commits of rows, tests and pages change nothing that is measured. ``unknown`` outside a checkout.
+    Commits of rows, benchmarks, tests and pages change nothing that is measured. ``unknown`` outside a checkout.
     """
     last = _git("log", "-1", "--abbrev=12", "--format=%h", "--", *_PRODUCT)
     changed = _git("status", "--porcelain", "--", *_PRODUCT)

@@ -60,7 +60,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputError:
-    """Error of one output compared with the reference, the maximum over all seeded inputs."""
+    """Error of one output compared with the reference, the maximum over all inputs."""
 
     output: str
     dtype: str

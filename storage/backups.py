@@ -30,11 +30,12 @@ from storage import jobs, webhooks
 from storage.blobs import files
 from storage.database import Database, migrate, unavailable
 from storage.settings import StorageSettings
+from storage.tables import WITH_BLOBS
 
 MANIFEST, DATABASE, BLOBS = "backup.json", "db.sqlite3", "blobs"
 _FORMAT = 1
 _READ_BYTES = 1024**2
-_NAMED = ("models", "artifacts", "data_sets")
+_NAMED = tuple(row.__tablename__ for row in WITH_BLOBS)
 _BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of SQLite's additional files."""
 _OLDER = "Restore an older backup."

@@ -8,11 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api import problems
+from api import problems, uploads
 from api import schemas as shared
 from api.auth import Reader, Submitter
 from api.data_sets import schemas, uploading
-from api.models import uploading as models
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from domain import errors
@@ -64,7 +63,7 @@ async def add(
         return uploading.keep(services, principal, name, chunks, unwanted)
 
     limit = services.settings.max_model_bytes
-    found, created = await models.received(request, services, principal, keep, limit=limit, noun="data set")
+    found, created = await uploads.received(request, services, principal, keep, limit=limit, noun="data set")
     response.status_code = 201 if created else 200
     return schemas.data_set(found)
 

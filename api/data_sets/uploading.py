@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from api.models import uploading as models
+from api import uploads
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
@@ -22,7 +22,7 @@ def keep(
 
     Raises BlobTooLarge, QuotaExceeded, InvalidDataSet, DataSetNameTaken, EngineError, Unavailable.
     """
-    blob = models.put_within_quota(services, principal, chunks, limit=services.settings.max_model_bytes)
+    blob = uploads.put_within_quota(services, principal, chunks, limit=services.settings.max_model_bytes)
     put_before = datetime.now(UTC)
     with services.database.reading() as session:
         known = data_sets.find(session, principal.owner, blob.digest)
@@ -35,15 +35,15 @@ def keep(
             facts = services.inspect_rows(path, unwanted)
         return _added(services, principal, name or f"data-{blob.digest[:12]}", blob, facts), True
     except Canceled:
-        models.discard(services, blob, put_before)
+        uploads.discard(services, blob, put_before)
         raise errors.Unavailable("the caller left before the data set was read") from None
     except Exception:
-        models.discard(services, blob, put_before)
+        uploads.discard(services, blob, put_before)
         raise
 
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: DataFacts) -> DataSet:
-    models.check_kept(services, blob)
+    uploads.check_kept(services, blob)
     with services.database.transaction() as session:
         quotas.lock(session, principal)
         if known := data_sets.find(session, principal.owner, blob.digest):

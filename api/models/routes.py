@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api import problems
+from api import problems, uploads
 from api import schemas as shared
 from api.auth import Reader, Submitter
 from api.models import schemas, uploading
@@ -68,7 +68,7 @@ async def upload(
         return uploading.keep(services, principal, name, chunks, model_format, unwanted)
 
     limit = uploading.limit(services, model_format)
-    model, created = await uploading.received(request, services, principal, keep, limit=limit, noun="model")
+    model, created = await uploads.received(request, services, principal, keep, limit=limit, noun="model")
     response.status_code = 201 if created else 200
     return schemas.model(model)
 

@@ -124,8 +124,10 @@ class Inspector:
         try:
             answer = self._ask(path, "inspect_rows", {"path": str(path.absolute())})
         except errors.InvalidModel as error:
-            # Only an end of the process, for which the hint about models is wrong.
-            raise errors.InvalidDataSet("the file could not be read", details=error.details) from error
+            # The process has ended: the engine refuses files of rows as data sets.
+            reason = error.message.partition(": ")[2]
+            message = f"reading the data set failed: {reason}"
+            raise errors.InvalidDataSet(message, hint="Supply fewer rows.", details=error.details) from error
         return DataFacts(arrays=models.tensor_specs(answer["arrays"]), rows=int(answer["rows"]))
 
     def prepare(self, path: Path, input_shapes: Mapping[str, Sequence[int]], out_path: Path) -> Prepared:

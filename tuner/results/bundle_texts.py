@@ -375,7 +375,7 @@ def _measured(report: Report) -> str:
     return f"""\
 {_times(report)}
 
-Largest errors against {report.compared_with} on {_seeds(report)} seeded inputs{_kinds(report)}{_data(report)}:
+Largest errors against {report.compared_with} on {_inputs(report)}:
 
 | variant | precision | output | absolute | relative to the largest magnitude | tolerance | top-1 agreement | |
 |---|---|---|---|---|---|---|---|
@@ -501,18 +501,15 @@ def _kinds(report: Report) -> str:
     return f" ({shown})" if shown else ""
 
 
-def _seeds(report: Report) -> int:
-    return max((len(verification.seeds) for verification in report.verifications.values()), default=0)
-
-
-def _data(report: Report) -> str:
-    found = report.data
-    if found is None:
-        return ""
-    return (
-        f" and on rows of the data set `{found.name}` (sha256 `{found.digest}`, which is not in this bundle: "
-        f"{found.judging_rows} of {found.rows} rows judged, {found.calibration_rows} others calibrated)"
-    )
+def _inputs(report: Report) -> str:
+    seeds = max((len(verification.seeds) for verification in report.verifications.values()), default=0)
+    found = [f"{seeds} seeded inputs{_kinds(report)}"] if seeds or not report.data else []
+    if data := report.data:
+        found.append(
+            f"rows of the data set `{data.name}` (sha256 `{data.digest}`, which is not in this bundle: "
+            f"{data.judging_rows} of {data.rows} rows judged, {data.calibration_rows} others calibrated)"
+        )
+    return " and on ".join(found)
 
 
 def _labels(report: Report) -> str:

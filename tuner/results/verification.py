@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from domain import errors
+from domain import data_sets, errors
 from domain.artifacts import (
     LARGEST_ERROR,
     LabelledAccuracy,
@@ -64,16 +64,17 @@ class Rows:
 
     def some(self, most: int) -> Rows:
         """Return at most ``most`` of the runs, spread evenly."""
-        count = len(self.first)
-        if count <= most:
-            return self
-        places = [place * count // most for place in range(most)]
-        return Rows(
+        places = data_sets.some(range(len(self.first)), most)
+
+        def chosen(of: Sequence[Path]) -> tuple[Path, ...]:
+            return tuple(of[place] for place in places) if of else ()
+
+        return replace(
+            self,
             first=tuple(self.first[place] for place in places),
-            each=self.each,
-            inputs=tuple(self.inputs[place] for place in places),
-            expected=tuple(self.expected[place] for place in places),
-            labels=tuple(self.labels[place] for place in places) if self.labels else (),
+            inputs=chosen(self.inputs),
+            expected=chosen(self.expected),
+            labels=chosen(self.labels),
         )
 
 
@@ -285,7 +286,7 @@ def _rows_compared(rows: Rows, answers: Sequence[Mapping[str, Any]]) -> RowsComp
 
 
 def _labelled(answers: Sequence[Mapping[str, Any]]) -> LabelledAccuracy | None:
-    """Sum up the runs' accuracies on the labels; None without labels, or if an output had another shape."""
+    """Sum up the runs' accuracies on the labels; None without labels."""
     if not answers:
         return None
     count = sum(int(answer["count"]) for answer in answers)

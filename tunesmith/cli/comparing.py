@@ -46,7 +46,8 @@ def on_rows(bundle: Path, data: Path, model: Path | None) -> dict[str, Any]:
     """Run a bundle on the rows of an ``.npz`` file, and its ``model`` in ONNX Runtime, if there is one.
 
     Without ``model``, the one in the bundle is the reference; a bundle that has none is compared with labels alone.
-    Returns the verification, as in a job's report; without a reference only its ``rows``. Raises InvalidInput with the
+    Returns the verification of what was compiled, as in a job's report, and whether it ``passed``, in every runtime
+    that the bundle may run with; without a reference only its ``rows``. Raises InvalidInput with the
     code ``data_mismatch`` or ``no_reference``, and as ``local.run_bundle`` does.
     """
     for file in filter(None, (data, model)):
@@ -57,8 +58,8 @@ def on_rows(bundle: Path, data: Path, model: Path | None) -> dict[str, Any]:
         known = model or next(iter(inside), None)
         if known is None:
             return {"precision": manifest.precision, "passed": None, "rows": asdict(_labelled(folder, manifest, data))}
-        found = _verified(folder, manifest, known, data)[0]
-    return {**asdict(found), "passed": found.passed}
+        found = _verified(folder, manifest, known, data)
+    return {**asdict(found[0]), "passed": all(each.passed for each in found)}
 
 
 @contextmanager

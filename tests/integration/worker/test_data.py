@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from domain import errors
 from domain.artifacts import Variant
 from domain.data_sets import DataFacts
 from domain.jobs import JobState, Precision
@@ -109,3 +110,16 @@ def test_a_job_that_is_retried_without_its_data_set_says_so(bench: Bench, data: 
         data_sets.delete(session, data_sets.of_job(session, data), now=NOW)
     failure = bench.failure(run(bench, data=data))
     assert (failure.code, bool(failure.hint)) == ("data_set_deleted", True)
+
+
+def test_labels_that_are_no_classes_end_the_job_with_their_code(bench: Bench, data: str) -> None:
+    bench.script.labelled = True
+
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "compare" and "labels" in params:
+            raise errors.EngineRequestFailed("data_mismatch", "label 7 is no class of an output with 7 classes")
+
+    bench.script.refuse = refuse
+    failure = bench.failure(run(bench, data=data))
+    assert (failure.code, bool(failure.hint)) == ("data_mismatch", True)
+    assert "label 7 is no class" in failure.message

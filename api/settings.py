@@ -52,7 +52,9 @@ class ApiSettings(Settings):
         description="URL of the message broker (Redis or Valkey); by default the one that `serve` starts.",
     )
     max_model_bytes: int = Field(
-        default=2 * 1024**3, gt=0, description="Largest accepted model, in bytes. The ONNX format allows up to 2 GiB."
+        default=2 * 1024**3,
+        gt=0,
+        description="Largest accepted model or data set, in bytes. The ONNX format allows up to 2 GiB.",
     )
     upload_slots: int = Field(
         default=8,

@@ -52,6 +52,27 @@ def dense_network(*, columns: int = 48) -> bytes:
     return model(nodes, inputs={"x": (2, 8, 32)}, outputs={"y": (2, 8, 16)}, tensors=tensors)
 
 
+def outlying_network() -> bytes:
+    """Four dense layers, ``x`` [4, 16] to ``y`` [4, 16]; in front of ``MatMul_c``, one channel dwarfs the others."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("MatMul", ["x", "w1"], ["a"]),
+        _node("Mul", ["a", "scales"], ["b"]),
+        _node("MatMul", ["b", "w2"], ["c"]),
+        _node("Relu", ["c"], ["r"]),
+        _node("MatMul", ["r", "w3"], ["d"]),
+        _node("MatMul", ["d", "w4"], ["y"]),
+    ]
+    scales = [1000.0] + 15 * [1.0]
+    balanced = [weights.uniform(-0.5, 0.5) / scales[place // 16] for place in range(256)]
+    tensors = [
+        *(_floats(name, (16, 16), weights) for name in ("w1", "w3", "w4")),
+        _tensor("scales", (16,), _FLOAT, struct.pack("<16f", *scales)),
+        _tensor("w2", (16, 16), _FLOAT, struct.pack("<256f", *balanced)),
+    ]
+    return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 16)}, tensors=tensors)
+
+
 def normalized_network() -> bytes:
     """Convolutions, a layer norm and a softmax over 49 places: ``image`` [1, 3, 14, 14] to ``y`` [1, 49, 32]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

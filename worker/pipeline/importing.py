@@ -28,6 +28,10 @@ from worker.pipeline.context import CHECK_SECONDS, JobContext
 _Check = Future[dict[str, Any]]
 """Of the prepared model by an engine."""
 _QUANTIZE_SECONDS = 1800.0
+_SENSITIVITY_SHARE, _SENSITIVITY_SECONDS = 0.25, (30.0, 240.0)
+"""Share of the job's seconds, and bounds, of the time in which layers are ordered by what int8 does to the outputs."""
+_MOST_NAMED = 5
+"""Layers that a sentence of the report names."""
 _CALIBRATION = "calibration"
 """Folder of the calibration inputs."""
 _REWRITE_SECONDS = 900.0
@@ -164,7 +168,7 @@ def _quantize(
     requested, EngineError and the caller's errors.
     """
     try:
-        counts = _quantize_model(context, inputs, given, rewritten=rewritten)
+        answer = _quantize_model(context, inputs, given, rewritten=rewritten)
         params = {"model": str(context.quantized)}
         for name in engines:
             context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
@@ -175,18 +179,25 @@ def _quantize(
         sentence = f"int8 was not considered: {error.message[:300].rstrip('.')}."
         context.note(sentence)
         return _Quantized(choice=[sentence])
-    layers = ", ".join(f"{count} {name}" for name, count in counts.items())
     by = f"{given.use.calibration_rows} rows of the data set" if given else "seeded calibration inputs"
-    return _Quantized(
-        files=[context.quantized.name],
-        quantized=True,
-        choice=[f"For int8, the model was quantized with {by}: {layers}."],
-    )
+    sentence = f"For int8, the model was quantized with {by}: {_layers(answer)}."
+    context.note(sentence)
+    return _Quantized(files=[context.quantized.name], quantized=True, choice=[sentence])
+
+
+def _layers(answer: Mapping[str, Any]) -> str:
+    """Describe which layers the onnx engine quantized, and with which ranges."""
+    counts = ", ".join(f"{count} {name}" for name, count in answer["quantized"].items())
+    kept = list(answer["kept"])
+    if not kept:
+        return f"{counts}, ranges by {answer['ranges']}"
+    names = ", ".join(kept[:_MOST_NAMED]) + (", …" if len(kept) > _MOST_NAMED else "")
+    return f"{counts}, ranges by {answer['ranges']}; the most sensitive stay in float32: {names} ({len(kept)} in all)"
 
 
 def _quantize_model(
     context: JobContext, inputs: Sequence[TensorSpec], given: data.Data | None, *, rewritten: bool
-) -> dict[str, int]:
+) -> dict[str, Any]:
     reference, folder = context.engines.get(ONNX), context.folder / _CALIBRATION
     if given:
         paths, _ = data.write(context, given, given.split.calibration, folder)
@@ -198,10 +209,18 @@ def _quantize_model(
         "path": str(context.rewritten if rewritten else context.prepared),
         "inputs": [str(path) for path in paths],
         "out_path": str(partial),
+        "threads": context.threads,
+        "seconds": _sensitivity_seconds(context.request.budget.seconds),
+        **asdict(precisions.gate_of(context.request, Precision.INT8)),
     }
     answer = context.ask(reference, "quantize", params, timeout=_QUANTIZE_SECONDS)
     partial.replace(context.quantized)
-    return {str(name): int(count) for name, count in answer["quantized"].items()}
+    return answer
+
+
+def _sensitivity_seconds(budget: float | None) -> float:
+    least, most = _SENSITIVITY_SECONDS
+    return most if budget is None else min(most, max(least, budget * _SENSITIVITY_SHARE))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,19 @@ def test_int8_builds_are_of_the_quantized_model(bench: Bench) -> None:
     assert {each["precision"] for each in bench.script.asked("compare")} == {"int8"}
     found = bench.artifact(job)
     assert (found.precision, found.report.precision) == ("int8", "int8")
-    assert any("seeded calibration inputs: 1 Conv" in sentence for sentence in found.report.choice)
+    assert "For int8, the model was quantized with seeded calibration inputs: 1 Conv, ranges by entropy." in (
+        found.report.choice
+    )
+
+
+def test_layers_that_stay_in_float32_are_named(bench: Bench) -> None:
+    bench.script.precisions = VNNI
+    bench.script.kept = tuple(f"conv{number}" for number in range(7))
+    job = run(bench, precision=Precision.INT8, accuracy=AccuracyGate(max_rel=0.05), trials=None, seconds=200.0)
+    [asked] = bench.script.asked("quantize")
+    assert (asked["max_rel"], asked["top1"], asked["seconds"]) == (0.05, 0.99, 50.0)
+    said = "the most sensitive stay in float32: conv0, conv1, conv2, conv3, conv4, … (7 in all)."
+    assert any(sentence.endswith(said) for sentence in bench.report(job).choice)
 
 
 def test_what_is_not_accurate_fails_with_the_numbers(bench: Bench) -> None:

@@ -73,6 +73,8 @@ class Script:
     """What each engine says that the target has instructions for."""
     inaccurate: frozenset[str] = frozenset()
     """Precisions in which builds are too far from the reference."""
+    kept: tuple[str, ...] = ()
+    """Layers that the quantizer leaves in float32."""
     labelled: bool = False
     """Whether data sets have labels."""
     wrong_on_labels: frozenset[str] = frozenset()
@@ -240,7 +242,7 @@ class ScriptedEngine:
     def _quantize(self, params: dict[str, Any]) -> dict[str, Any]:
         assert all(Path(path).is_file() for path in params["inputs"])
         Path(params["out_path"]).write_bytes(b"quantized " + Path(params["path"]).read_bytes())
-        return {"quantized": {"Conv": 1}}
+        return {"quantized": {"Conv": 1}, "kept": list(self._script.kept), "ranges": "entropy", "share": 0.5}
 
     def _rewrite(self, params: dict[str, Any]) -> dict[str, Any]:
         if self._script.rewritings:

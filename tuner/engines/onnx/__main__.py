@@ -81,7 +81,15 @@ HANDLERS: dict[str, serving.Handler] = {
         params["path"], params.get("input_shapes") or {}, params["out_path"]
     ),
     "rewrite": lambda params, _: applying.rewrite(params["path"], params["lanes"], params["out_path"]),
-    "quantize": lambda params, _: quantizing.quantize(params["path"], params["inputs"], params["out_path"]),
+    "quantize": lambda params, _: quantizing.quantize(
+        params["path"],
+        params["inputs"],
+        params["out_path"],
+        threads=params["threads"],
+        seconds=params["seconds"],
+        max_rel=params.get("max_rel"),
+        top1=params.get("top1"),
+    ),
     "make_operator": lambda params, _: operators.make(params),
     "make_inputs": _make_inputs,
     "inspect_rows": lambda params, _: rows.inspect(params["path"]),

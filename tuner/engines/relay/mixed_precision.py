@@ -5,9 +5,8 @@
   for them, scheduled by AutoTVM templates only.
 * int8 requires a quantized model (QDQ) and, like bfloat16, suitable instructions and AutoTVM templates.
 
-For int8, TVM's ``FakeQuantizationToInteger`` replaces the operators between DequantizeLinear and QuantizeLinear by
-operators on integers: products of bytes with sums in int32 (``templates.byte_products``), and rescaling in fixed point.
-Operators without an integer form stay in float32, with conversions around them.
+For int8, products of dequantized bytes become products of bytes with sums in int32 (``integer_products``,
+``templates.byte_products``). The other operators stay in float32, with conversions around them.
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ from typing import Any
 
 import tvm
 from tvm import relay
-from tvm.ir import TensorAffineType
-from tvm.relay import dataflow_pattern as patterns
 from tvm.relay.transform import mixed_precision as conversion
 from tvm.target.codegen import llvm_cpu_has_features
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relay import corrections, fast_math, importing
+from tuner.engines.relay import corrections, fast_math, importing, integer_products
 from tuner.engines.relay.templates import bf16_narrowing, bf16_products, grouped
 from tuner.engines.runtime import faults
 
@@ -55,9 +52,7 @@ def _int8(imported: importing.Imported) -> importing.Imported:
             relay.transform.InferType(),
             # The importer puts reshapes and transpositions between kernels, scales and their constants.
             relay.transform.FoldConstant(),
-            tvm.transform.module_pass(_with_units, opt_level=0),
-            relay.transform.FakeQuantizationToInteger(hard_fail=False, use_qat=False),
-            relay.transform.InferType(),
+            tvm.transform.module_pass(lambda module, _: integer_products.convert(module), opt_level=0),
         ]
     )
     try:
@@ -66,35 +61,6 @@ def _int8(imported: importing.Imported) -> importing.Imported:
     except Exception as error:
         # Type relations raise TVMError, ValueError or DiagnosticError.
         raise _unsupported(f"TVM cannot convert the quantized model: {faults.text_of(error)}") from error
-
-
-def _with_units(module: Any, _: Any) -> Any:
-    """Set the units of dense products: without them the conversion to integers crashes the process."""
-    return fast_math.rewritten(relay.transform.InferType()(module), _Units())
-
-
-class _Units(patterns.DFPatternCallback):
-    def __init__(self) -> None:
-        super().__init__(require_type=True, rewrite_once=True)
-        self.pattern = patterns.is_op("nn.dense")(patterns.wildcard(), patterns.wildcard())
-
-    def callback(self, pre: Any, post: Any, _: Any) -> Any:
-        if post.attrs.units is not None:
-            return post
-        return relay.nn.dense(*post.args, units=pre.checked_type.shape[-1], out_dtype=post.attrs.out_dtype)
-
-
-def _reshaped(expr: Any, types: Any) -> list[Any]:
-    """Convert a reshape as TVM does, but keep the axis of the scales if the number of dimensions changes."""
-    [given] = expr.args
-    kind = types[given]
-    before, after = (tuple(relay.transform.InferTypeLocal(each).shape) for each in (given, expr))
-    if int(kind.axis) in (-1, len(before) - 1) and before[-1] == after[-1]:
-        kind = TensorAffineType(kind.scale, kind.zero_point, kind.dtype, len(after) - 1)
-    return [expr, kind]
-
-
-tvm.ir.register_op_attr("reshape", "FTVMFakeQuantizationToInteger", _reshaped, _OVER_DEFAULT)
 
 
 _SUMMING = (

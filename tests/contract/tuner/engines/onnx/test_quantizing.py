@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,16 +13,12 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 
-def _quantize(reference: EngineSession, model: Path, inputs: list[Path], out: Path) -> dict[str, Any]:
-    params = {"path": str(model), "inputs": [str(path) for path in inputs], "out_path": str(out)}
-    return reference.request("quantize", params, timeout=120)
-
-
 def test_products_with_constant_weights_are_quantized(
     reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
-    made = _quantize(reference, prepared, inputs, tmp_path / "q.onnx")
-    assert made == {"quantized": {"Conv": 2, "Gemm": 1}}
+    made = asking.quantize(reference, prepared, inputs, tmp_path / "q.onnx")
+    assert made.pop("share") <= 0.7
+    assert made == {"quantized": {"Conv": 2, "Gemm": 1}, "kept": [], "ranges": "minmax"}
     program = """
 import numpy as np, onnx
 model = onnx.load(sys.argv[1])
@@ -51,7 +46,7 @@ told = {"convs": told, "domains": sorted({entry.domain for entry in model.opset_
 def test_the_quantized_network_is_near_the_network(
     reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
-    _quantize(reference, prepared, inputs[:2], tmp_path / "q.onnx")
+    asking.quantize(reference, prepared, inputs[:2], tmp_path / "q.onnx")
     run = {"path": str(tmp_path / "q.onnx"), "inputs": str(inputs[2]), "outputs": str(tmp_path / "a.npz"), "threads": 1}
     reference.request("run", run, timeout=60)
     more = {"precision": "int8", "model": str(prepared)}
@@ -61,9 +56,83 @@ def test_the_quantized_network_is_near_the_network(
     assert 1e-5 < output["max_rel"] < 0.1
 
 
+def test_values_are_rounded_once_where_products_take_them(
+    reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    asking.quantize(reference, prepared, inputs, tmp_path / "q.onnx")
+    program = """
+import onnx
+graph = onnx.load(sys.argv[1]).graph
+makers = {name: node for node in graph.node for name in node.output}
+readers = [node for node in graph.node if node.op_type == "QuantizeLinear"]
+told = [makers[node.input[0]].op_type if node.input[0] in makers else "input" for node in readers]
+"""
+    # No product's result is rounded as such, nor is the model's output.
+    assert inside.run(program, tmp_path / "q.onnx") == ["input", "MaxPool", "Flatten"]
+
+
+@pytest.fixture
+def outlying(reference: EngineSession, tmp_path: Path) -> tuple[Path, list[Path]]:
+    """A model whose second layer cannot bear integers, and inputs for it."""
+    path = tmp_path / "outlying.onnx"
+    path.write_bytes(models.outlying_network())
+    spec = {"name": "x", "dtype": "float32", "shape": [4, 16]}
+    return path, [asking.make_inputs(reference, [spec], tmp_path / str(seed), seed=seed) for seed in range(4)]
+
+
+def test_the_layer_that_hurts_stays_in_float32(
+    reference: EngineSession, outlying: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    path, given = outlying
+    made = asking.quantize(reference, path, given, tmp_path / "q.onnx")
+    assert (made["quantized"], made["kept"]) == ({"MatMul": 3}, ["MatMul_c"])
+    assert made["share"] <= 0.7
+
+
+def test_no_layer_stays_where_the_gate_is_wide(
+    reference: EngineSession, outlying: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    path, given = outlying
+    made = asking.quantize(reference, path, given, tmp_path / "q.onnx", max_rel=10.0)
+    assert (made["quantized"], made["kept"], made["ranges"]) == ({"MatMul": 4}, [], "minmax")
+
+
+def test_layers_are_not_ordered_beyond_the_time_limit(
+    reference: EngineSession, outlying: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    path, given = outlying
+    made = asking.quantize(reference, path, given, tmp_path / "q.onnx", seconds=0)
+    assert made["kept"] != ["MatMul_c"]
+    assert (tmp_path / "q.onnx").is_file()
+
+
+def test_ranges_of_outliers_are_cut_by_percentile_and_entropy(prepared: Path, tmp_path: Path) -> None:
+    program = """
+import numpy as np, onnx
+from pathlib import Path
+from tuner.engines.onnx import arrays, calibrating
+random = np.random.default_rng(0)
+paths = []
+for number in range(3):
+    image = random.standard_normal((1, 3, 16, 16)).astype("float32")
+    image[0, 0, 0, 0] = 40 if number == 1 else image[0, 0, 0, 0]
+    paths.append(str(Path(sys.argv[2]) / f"{number}.npz"))
+    arrays.save(paths[-1], {"image": image})
+found = calibrating.Calibration(onnx.load(sys.argv[1]), ["image"], paths, 1)
+told = {method: list(map(float, found.ranges(method)["image"])) for method in calibrating.METHODS}
+"""
+    told = inside.run(program, prepared, tmp_path)
+    low, high = told["minmax"]
+    assert (-5 < low < -3, high) == (True, 40.0)
+    assert told["percentile"] == told["minmax"]  # one value of 2,304 is more than it leaves out
+    low, high = told["entropy"]
+    assert -5 < low < -2
+    assert 2 < high < 6
+
+
 def test_a_network_without_products_is_refused(reference: EngineSession, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(models.unsupported_operators())
     with pytest.raises(errors.EngineRequestFailed, match="no convolution or matrix product") as caught:
-        _quantize(reference, tmp_path / "m.onnx", [], tmp_path / "q.onnx")
+        asking.quantize(reference, tmp_path / "m.onnx", [], tmp_path / "q.onnx")
     assert caught.value.engine_code == "unsupported_dtype"
     assert caught.value.hint

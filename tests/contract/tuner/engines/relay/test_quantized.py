@@ -27,8 +27,7 @@ def quantized(
     reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     path = tmp_path_factory.mktemp("quantized") / "quantized.onnx"
-    params = {"path": str(prepared), "inputs": [str(each) for each in inputs], "out_path": str(path)}
-    reference.request("quantize", params, timeout=120)
+    asking.quantize(reference, prepared, inputs, path)
     return path
 
 
@@ -70,8 +69,7 @@ def test_products_of_more_dimensions_are_integer_too(
     plain.write_bytes(models.dense_network())
     spec = {"name": "x", "dtype": "float32", "shape": [2, 8, 32]}
     given = [asking.make_inputs(reference, [spec], tmp_path / str(seed), seed=seed) for seed in (0, 1)]
-    params = {"path": str(plain), "inputs": [str(each) for each in given], "out_path": str(path)}
-    assert reference.request("quantize", params, timeout=120)["quantized"]
+    assert asking.quantize(reference, plain, given, path)["quantized"]
     build = {**place, "model": str(path), "tuner": None, "precision": "int8", "options": {}, "records": None}
     relay.request("compile", {**build, "out_dir": str(tmp_path / "bundle")}, timeout=120)
     actual = asking.run(relay, tmp_path / "bundle", given[0], tmp_path / "a.npz")

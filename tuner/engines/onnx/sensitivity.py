@@ -1,0 +1,140 @@
+"""Which layers of a model are quantized, by what the quantized model computes on the calibration inputs.
+
+All of them, if the outputs stay well within the accuracy gate; the ranges are those of the first method that achieves
+that, or of the best one. Else the layers are ordered by the error of a model in which each is quantized alone, and the
+fewest of the most sensitive ones stay in float32 that suffice. Rows that judge a build take no part in that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.engines.onnx import calibrating, comparing
+from tuner.engines.onnx.arrays import Arrays
+from tuner.engines.onnx.calibrating import Calibration, Ranges
+
+ENOUGH = 0.7
+"""Share of the gate's limits that is well within them: other rows judge."""
+_MOST_KEPT = 0.5
+"""Share of the layers that may stay in float32; with more of them, little is left to gain."""
+_MOST_RUNS = 8
+"""Calibration inputs that order the layers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """Limits of the request, or the precision's."""
+
+    max_rel: float | None
+    top1: float | None
+    classifiers: Collection[str]
+    """Names of the outputs that ``top1`` is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How a quantized model's outputs agree with the model's."""
+
+    share: float
+    """The largest error as a share of the gate's limit; above 1 also if too few rows agree."""
+    rms: float
+    """Root of the mean squared error, relative to the output's; of the output where it is largest."""
+
+    @classmethod
+    def of(cls, expected: Sequence[Arrays], actual: Sequence[Arrays], gate: Gate) -> Agreement:
+        pairs = list(zip(expected, actual, strict=True))
+        told = [
+            each
+            for pair in pairs
+            for each in comparing.compare(
+                *pair, precision="int8", max_rel=gate.max_rel, classifiers=gate.classifiers
+            )
+        ]  # fmt: skip
+        share = max((each["max_rel"] / each["rtol"] if each["rtol"] else _exact(each) for each in told), default=0.0)
+        rows, agreed = (sum(each[name] for each in told) for name in ("rows", "agreed"))
+        if gate.top1 is not None and rows and agreed / rows < gate.top1:
+            share = max(share, 1 + gate.top1 - agreed / rows)
+        return cls(share=share, rms=max((_rms(pairs, name) for name in expected[0]), default=0.0))
+
+
+def _exact(compared: Mapping[str, Any]) -> float:
+    """Of an output of integers."""
+    return 0.0 if compared["passed"] else comparing.LARGEST
+
+
+def _rms(pairs: Sequence[tuple[Arrays, Arrays]], name: str) -> float:
+    errors = scale = 0.0
+    for expected, actual in pairs:
+        if expected[name].dtype.kind != "f" or expected[name].shape != actual[name].shape:
+            continue
+        wanted = np.nan_to_num(expected[name].astype(np.float64))
+        errors += float(np.square(np.nan_to_num(actual[name].astype(np.float64)) - wanted).sum())
+        scale += float(np.square(wanted).sum())
+    return float(np.sqrt(errors / scale)) if scale else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    method: str
+    """One of ``calibrating.METHODS``."""
+    ranges: Ranges
+    kept: tuple[str, ...]
+    """Layers in float32, the most sensitive first."""
+    agreement: Agreement
+
+
+Try = Callable[[Collection[str], Ranges, int | None], Agreement]
+"""``(layers, ranges, most)``: quantize these layers, and compare on at most so many calibration inputs."""
+
+
+def choose(layers: Sequence[str], calibration: Calibration, attempt: Try, *, seconds: float) -> Choice:
+    """Choose the method and the layers; layers that take longer than ``seconds`` to order count as bearing it well.
+
+    Raises EngineFailure.
+    """
+    deadline = time.monotonic() + seconds
+    best = None
+    for method in calibrating.METHODS:
+        ranges = calibration.ranges(method)
+        found = Choice(method=method, ranges=ranges, kept=(), agreement=attempt(layers, ranges, None))
+        best = min(filter(None, (best, found)), key=lambda each: each.agreement.share)
+        if best.agreement.share <= ENOUGH or time.monotonic() > deadline:
+            break
+    assert best is not None
+    if best.agreement.share <= ENOUGH:
+        return best
+    return _with_some_kept(layers, best, attempt, deadline)
+
+
+def _with_some_kept(layers: Sequence[str], whole: Choice, attempt: Try, deadline: float) -> Choice:
+    """Return the choice that keeps the fewest of the most sensitive layers, by bisection: errors seldom grow with it."""
+    errors = dict.fromkeys(layers, 0.0)
+    for layer in layers:
+        if time.monotonic() > deadline:
+            break
+        errors[layer] = attempt([layer], whole.ranges, _MOST_RUNS).rms
+    order = sorted(layers, key=lambda layer: -errors[layer])
+
+    def keeping(count: int) -> Choice:
+        agreement = attempt(order[count:], whole.ranges, None)
+        return Choice(
+            method=whole.method, ranges=whole.ranges, kept=tuple(order[:count]), agreement=agreement
+        )  # fmt: skip
+
+    too_few, enough = 0, int(len(layers) * _MOST_KEPT)
+    best = keeping(enough) if enough else whole
+    if best.agreement.share > ENOUGH:
+        return min(best, whole, key=lambda each: each.agreement.share)
+    while enough - too_few > 1:
+        middle = (too_few + enough) // 2
+        found = keeping(middle)
+        if found.agreement.share <= ENOUGH:
+            best, enough = found, middle
+        else:
+            too_few = middle
+    return best

@@ -52,8 +52,8 @@ def quantize(
     so that the outputs agree within ``max_rel`` and ``top1`` (see ``AccuracyGate``); finding out how much each layer
     affects them ends after ``seconds``. In the result, ``quantized`` counts the operators that got pairs, ``kept``
     names those that did not, ``ranges`` is the method of ``calibrating``, and ``share`` the largest error on the
-    calibration inputs as a share of the limit. Raises EngineFailure ``unsupported_dtype`` if there are no such operators
-    or the model cannot be quantized.
+    calibration inputs as a share of the limit. Raises EngineFailure ``unsupported_dtype`` if there are no such
+    operators or the model cannot be quantized.
     """
     model = _with_scales_for_channels(models.read(path))
     chosen = [node for node in model.graph.node if _is_worthwhile(node, _constants(model.graph))]

@@ -98,21 +98,20 @@ def choose(layers: Sequence[str], calibration: Calibration, attempt: Try, *, sec
     Raises EngineFailure.
     """
     deadline = time.monotonic() + seconds
-    best = None
+    found: list[Choice] = []
     for method in calibrating.METHODS:
         ranges = calibration.ranges(method)
-        found = Choice(method=method, ranges=ranges, kept=(), agreement=attempt(layers, ranges, None))
-        best = min(filter(None, (best, found)), key=lambda each: each.agreement.share)
-        if best.agreement.share <= ENOUGH or time.monotonic() > deadline:
+        found.append(Choice(method=method, ranges=ranges, kept=(), agreement=attempt(layers, ranges, None)))
+        if found[-1].agreement.share <= ENOUGH or time.monotonic() > deadline:
             break
-    assert best is not None
+    best = min(found, key=lambda each: each.agreement.share)
     if best.agreement.share <= ENOUGH:
         return best
     return _with_some_kept(layers, best, attempt, deadline)
 
 
 def _with_some_kept(layers: Sequence[str], whole: Choice, attempt: Try, deadline: float) -> Choice:
-    """Return the choice that keeps the fewest of the most sensitive layers, by bisection: errors seldom grow with it."""
+    """Return the choice that keeps the fewest of the most sensitive layers, by bisection."""
     errors = dict.fromkeys(layers, 0.0)
     for layer in layers:
         if time.monotonic() > deadline:

@@ -27,19 +27,12 @@ from tvm.target.codegen import llvm_cpu_has_features
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import corrections, fast_math, importing, integer_products
-from tuner.engines.relay.templates import bf16_narrowing, bf16_products, grouped
+from tuner.engines.relay.templates import bf16_narrowing, bf16_products, byte_products, grouped
 from tuner.engines.runtime import faults
 
 _OVER_DEFAULT = 11
 """Level of a registration that replaces TVM's own, which has 10."""
-_FEATURES = ("avx512f", "avx512vnni")
-"""CPU features of the instruction that ``templates.byte_products`` calls."""
 _CONVERSIONS = ("DequantizeLinear", "QuantizeLinear")
-
-
-def _has_byte_products(target: Any) -> bool:
-    """Return whether a ``tvm.target.Target`` has the instruction."""
-    return target.kind.name == "llvm" and bool(llvm_cpu_has_features(list(_FEATURES), target))
 
 
 def _int8(imported: importing.Imported) -> importing.Imported:
@@ -78,7 +71,7 @@ PRECISIONS = ("f32", "bf16", "fp16", "int8")
 _NATIVE: dict[str, Callable[[Any], bool]] = {
     "bf16": bf16_products.available,
     "fp16": lambda target: target.kind.name == "llvm" and bool(llvm_cpu_has_features("avx512fp16", target)),
-    "int8": _has_byte_products,
+    "int8": byte_products.available,
 }
 """Whether a target has instructions for a precision."""
 _INSTRUCTIONS = {"bf16": "bfloat16 (AVX512-BF16)", "int8": "products of bytes (AVX512-VNNI)"}

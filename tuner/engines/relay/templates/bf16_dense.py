@@ -11,7 +11,7 @@ from tvm.relay.op.strategy.generic import wrap_compute_dense, wrap_topi_schedule
 from tvm.topi.utils import get_const_tuple
 
 from tuner.engines.relay.templates import bf16_products as products
-from tuner.engines.relay.templates import dispatching
+from tuner.engines.relay.templates import byte_products, dispatching
 
 TASK = "dense_pack_bf16.x86"
 _TAG = "dense_pack_bf16"
@@ -57,10 +57,11 @@ def define_tiles(cfg: Any, rows: int, columns: int) -> None:
     cfg.define_split("tile_y", rows, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
     cfg.define_split("tile_x", columns, num_outputs=2, filter=products.fits_registers)
     if cfg.is_fallback:
-        _set_default(cfg, rows, columns)
+        set_default(cfg, rows, columns)
 
 
-def _set_default(cfg: Any, rows: int, columns: int) -> None:
+def set_default(cfg: Any, rows: int, columns: int) -> None:
+    """Set the tiles of a fallback configuration."""
     block = products.output_block(columns, rows)
     if rows == 1:
         # Nothing shares a load of weights: more columns at once hide the latency of their sums.
@@ -83,7 +84,10 @@ def _packed(weight: Any, block: int) -> Any:
 
 
 def schedule_product(schedule: Any, cfg: Any, product: Any, last: Any) -> None:
-    """Tile rows and columns, the innermost axes of ``last``, which is ``product`` or what it is inlined into."""
+    """Tile rows and columns, the innermost axes of ``last``, which is ``product`` or what it is inlined into.
+
+    The product is one of bfloat16 numbers or of bytes.
+    """
     data, weight = product.op.input_tensors
     if isinstance(weight.op, te.ComputeOp):
         schedule[weight].parallel(weight.op.axis[0])
@@ -99,9 +103,10 @@ def schedule_product(schedule: Any, cfg: Any, product: Any, last: Any) -> None:
     stage.unroll(vectors)
     stage.vectorize(lane)
     stage.parallel(fused)
-    stage.pragma(fused, "import_llvm", products.function(lanes))
+    numbers = products if product.dtype == "float32" else byte_products
+    stage.pragma(fused, "import_llvm", numbers.function(lanes))
     schedule[sums].compute_at(stage, fused)
-    _schedule_sums(schedule[sums], lanes, products.product(data.dtype, weight.dtype, lanes))
+    _schedule_sums(schedule[sums], lanes, numbers.product(data.dtype, weight.dtype, lanes))
 
 
 def _schedule_sums(stage: Any, lanes: int, product: Any) -> None:
@@ -145,7 +150,7 @@ def _alter(_: Any, inputs: list[Any], tinfos: list[Any], out_type: Any, workload
     cfg = context.query(target, workload)
     (rows, depth), (columns, _) = (get_const_tuple(tensor.shape) for tensor in tinfos)
     if cfg.is_fallback:
-        _set_default(cfg, rows, columns)
+        set_default(cfg, rows, columns)
     block = cfg["tile_x"].size[-1]
     packed = te.placeholder((columns // block, depth // _PAIR, block, _PAIR), tinfos[1].dtype)
     altered = autotvm.task.args_to_workload([tinfos[0], packed, None, out_type.dtype], TASK)

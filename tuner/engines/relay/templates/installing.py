@@ -6,6 +6,7 @@ from tuner.engines.relay.templates import (
     bf16_batch_matmul,
     bf16_conv2d,
     bf16_dense,
+    byte_dense,
     byte_products,
     dispatching,
     grouped,
@@ -17,6 +18,7 @@ _TEMPLATES: tuple[dispatching.Template, ...] = (
     bf16_batch_matmul.TEMPLATE,
     bf16_conv2d.TEMPLATE,
     bf16_dense.TEMPLATE,
+    byte_dense.TEMPLATE,
     grouped.TEMPLATE,
     winograd.TEMPLATE,
 )

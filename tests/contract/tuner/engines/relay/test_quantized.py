@@ -62,19 +62,33 @@ def test_int8_computes_what_onnx_runtime_computes_in_int8(
 
 
 @has_instructions
+@pytest.mark.parametrize("columns", [48, 24])
+@pytest.mark.parametrize("tuner", [None, "autotvm"])
 def test_products_of_more_dimensions_are_integer_too(
-    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+    relay: EngineSession,
+    reference: EngineSession,
+    place: dict[str, Any],
+    tmp_path: Path,
+    tuner: str | None,
+    columns: int,
 ) -> None:
     plain, path = tmp_path / "plain.onnx", tmp_path / "quantized.onnx"
-    plain.write_bytes(models.dense_network())
+    plain.write_bytes(models.dense_network(columns=columns))
     spec = {"name": "x", "dtype": "float32", "shape": [2, 8, 32]}
     given = [asking.make_inputs(reference, [spec], tmp_path / str(seed), seed=seed) for seed in (0, 1)]
     assert asking.quantize(reference, plain, given, path)["quantized"]
-    build = {**place, "model": str(path), "tuner": None, "precision": "int8", "options": {}, "records": None}
-    relay.request("compile", {**build, "out_dir": str(tmp_path / "bundle")}, timeout=120)
+    build = {**place, "model": str(path), "tuner": tuner, "precision": "int8", "options": {}}
+    lines = asking.trial_lines(relay, build, tmp_path) if tuner else []
+    assert {json.loads(line)["input"][1] for line in lines} == ({"dense_pack_bytes.x86"} if tuner else set())
+    params = {**build, "records": asking.write_lines(tmp_path / "records", lines), "out_dir": str(tmp_path / "bundle")}
+    relay.request("compile", params, timeout=120)
     actual = asking.run(relay, tmp_path / "bundle", given[0], tmp_path / "a.npz")
     [output] = asking.compare_with_model(reference, path, given[0], actual, precision="int8")
-    assert output["max_rel"] < 0.02
+    assert output["max_rel"] < 1e-5
+    if tuner:
+        audited = relay.request("audit", {**params, "runner": None}, timeout=120)
+        assert (audited["wrong"], audited["failed"]) == ([], [])
+        assert audited["checked"]
 
 
 def test_byte_products_are_in_the_code(

@@ -109,6 +109,11 @@ class _Search:
         if compared is None:
             return None
         base, times = compared
+        # In the later alternatives an operator with few records has its own, and differs by noise alone.
+        times = [
+            {key: seconds for key, seconds in found.items() if place < len(others[key])}
+            for place, found in enumerate(times)
+        ]
         found = in_network.better(base, times)
         gain = sum(base[key] - times[place][key] for key, place in found.items())
         if gain < _LEAST_GAIN * sum(layer["seconds"] for layer in first):

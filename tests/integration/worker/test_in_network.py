@@ -71,6 +71,19 @@ def test_each_operator_gets_the_record_that_is_fastest_in_the_network(bench: Ben
     assert made == [*alternatives, "tuned-autotvm-in-the-network"]
 
 
+def test_an_operator_that_an_alternative_leaves_alone_wins_nothing_there(bench: Bench) -> None:
+    def by_noise(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
+        """The dense layer seems faster in the third alternative, in which only the convolution has another record."""
+        *others, dense = layers(chosen)
+        is_third = CONV in chosen and chosen[CONV] != FASTEST and chosen.get(DENSE) == FASTEST
+        return [*others, {**dense, "seconds": 1e-4 if is_third else 2e-4 if DENSE in chosen else 1e-3}]
+
+    bench.script.layers = by_noise
+    found = bench.report(bench.run())
+    assert "tuned-autotvm-in-the-network-alternative-3" in built(bench)
+    assert "1 operator of autotvm runs faster in the network with another schedule." in found.choice
+
+
 def untuned_wins(chosen: Mapping[str, int]) -> list[dict[str, Any]]:
     """In the network the convolution is fastest without a record."""
     conv, *others = layers(chosen)

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "scale": "tuning one job with 1, 2, 4 and 8 workers whose measuring takes a fixed, simulated time",
     "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",
     "planted": "wrong builds that verification must catch, and right ones that it must accept",
+    "outcomes": "whether real models bear bf16 and int8, judged by data and by seeded inputs, beside NNCF",
     "large": "models with gigabytes of weights: uploaded, tuned and run, and the memory of every kind of process",
     "hostile": "malicious and damaged files: uploaded, read, run; how each ended, and the state of the service after",
 }

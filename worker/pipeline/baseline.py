@@ -130,8 +130,8 @@ def _references(context: JobContext) -> _ReferenceRun:
 def _rows(context: JobContext, given: data.Data) -> RowRuns:
     """Run the reference on the rows that judge: as many as take it a few seconds."""
     judging, folder = given.split.judging, context.folder / INPUTS
-    started = time.monotonic()
     paths, _ = data.write(context, given, judging[:1], folder)
+    started = time.monotonic()
     references.run(context, paths, to=EXPECTED_OF_ROWS)
     took = time.monotonic() - started
     runs = data_sets.some(judging, max(_LEAST_ROW_RUNS, int(_ROWS_SECONDS / max(took, 1e-6))))

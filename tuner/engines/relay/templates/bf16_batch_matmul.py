@@ -9,8 +9,8 @@ from tvm.relay.op import op as operators
 from tvm.relay.op.strategy.generic import wrap_topi_schedule
 from tvm.topi.utils import get_const_tuple
 
-from tuner.engines.relay.templates import bf16_dense, dispatching
 from tuner.engines.relay.templates import bf16_products as products
+from tuner.engines.relay.templates import dispatching, narrow_dense, tiles
 
 TASK = "batch_matmul_bf16.x86"
 _TAG = "batch_matmul_bf16"
@@ -25,10 +25,9 @@ def batch_product(cfg: Any, left: Any, right: Any) -> Any:
     """Multiply ``(b, m, k)`` by ``(b, n, k)``, both bfloat16, into ``(b, m, n)`` of float32."""
     batch, rows, depth = get_const_tuple(left.shape)
     columns = int(right.shape[1])
-    bf16_dense.define_tiles(cfg, rows, columns)
+    narrow_dense.define_tiles(cfg, rows, columns)
     cfg.add_flop(2 * batch * rows * columns * depth)
     block = cfg["tile_x"].size[-1]
-    # As uint16: TVM would keep a bfloat16 buffer inside a function as float32.
     packed = te.compute(
         (batch, columns // block, depth // _PAIR, block, _PAIR),
         lambda n, o, p, k, t: products.bits(right[n, o * block + k, p * _PAIR + t]),
@@ -51,7 +50,7 @@ def schedule_batch_product(cfg: Any, outs: Any) -> Any:
     """Schedule ``batch_product`` and the elementwise operators that follow it."""
 
     def plan(schedule: Any, op: Any, out: Any) -> None:
-        bf16_dense.schedule_product(schedule, cfg, op.output(0), out)
+        narrow_dense.schedule_product(products.NUMBERS, schedule, cfg, op.output(0), out)
 
     return dispatching.of_tagged(outs, _TAG, plan)
 
@@ -67,7 +66,7 @@ def _fits(attrs: Any, left: Any, right: Any) -> bool:
     if attrs.transpose_a or not attrs.transpose_b or not static:
         return False
     (batch, _, depth), (other, columns, _) = ([int(size) for size in shape] for shape in (left, right))
-    return batch == other and columns % products.MULTIPLE == 0 and depth % _PAIR == 0 and min(columns, depth) >= _FEWEST
+    return batch == other and columns % tiles.MULTIPLE == 0 and depth % _PAIR == 0 and min(columns, depth) >= _FEWEST
 
 
 def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:

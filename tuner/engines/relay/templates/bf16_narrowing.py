@@ -14,13 +14,13 @@ from typing import Any
 import tvm
 from tvm import relay
 
-from tuner.engines.relay.templates import bf16_batch_matmul, bf16_conv2d, bf16_dense
+from tuner.engines.relay.templates import bf16_batch_matmul, narrow_conv2d, narrow_dense
 from tuner.engines.relay.templates import bf16_products as products
 
 _PRODUCTS: dict[str, Callable[[Any], bool]] = {
     "nn.batch_matmul": bf16_batch_matmul.is_worth,
-    "nn.conv2d": bf16_conv2d.is_worth,
-    "nn.dense": bf16_dense.is_worth,
+    "nn.conv2d": narrow_conv2d.is_worth,
+    "nn.dense": narrow_dense.is_worth,
 }
 _CHANNELS = 1
 """Channel axis of NCHW data, input channel axis of OIHW kernels."""
@@ -135,5 +135,5 @@ def _product(call: Any, data: Any, weights: Any) -> Any:
         width = ((0, 0), (0, 1), (0, 0), (0, 0))
         zero = relay.const(0.0, products.DTYPE)
         data, weights = (relay.nn.pad(each, width, zero) for each in (data, weights))
-    kept = {name: attrs[name] for name in bf16_conv2d.ATTRIBUTES}
+    kept = {name: attrs[name] for name in narrow_conv2d.ATTRIBUTES}
     return relay.nn.conv2d(data, weights, **kept, out_dtype="float32")

@@ -2,9 +2,8 @@
 
 ``vpdpbusd`` multiplies 64 unsigned bytes by 64 signed ones and adds each four neighbouring products to one of 16 int32
 sums: four times as many products as a float32 fused multiply-add of the same width. TVM 0.19 calls LLVM's intrinsic
-with int32 vectors, as declared before LLVM 22; with LLVM 22 that aborts the process in an assertion. The schedule of
-convolutions around it is TVM's (``topi.x86.conv2d_int8``). Our own template calls it by an LLVM IR function, which TVM
-inlines, so that there is one for each width.
+with int32 vectors, as declared before LLVM 22; with LLVM 22 that aborts the process in an assertion. Our own templates
+call it by an LLVM IR function, which TVM inlines, so that there is one for each width (``NUMBERS``).
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import tvm
 from tvm import te
 from tvm.target.codegen import llvm_cpu_has_features
 from tvm.topi.x86 import tensor_intrin
+
+from tuner.engines.relay.templates.narrow_numbers import Numbers
 
 LANES, GROUP = 16, 4
 """Sums in a vector, and products added to each."""
@@ -84,6 +85,21 @@ def _called(inputs: Any, lanes: int, total: Any) -> Any:
 
 def _takes_bytes() -> bool:
     return int(tvm.target.codegen.llvm_version_major()) >= _TAKES_BYTES
+
+
+NUMBERS = Numbers(
+    name="bytes",
+    group=GROUP,
+    data="uint8",
+    weights="int8",
+    sums="int32",
+    stored="uint8",
+    value=lambda number: number.astype("int32"),
+    bits=lambda number: number,
+    available=available,
+    function=function,
+    product=product,
+)
 
 
 def install() -> None:

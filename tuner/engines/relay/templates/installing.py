@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from tuner.engines.relay.templates import (
     bf16_batch_matmul,
-    bf16_conv2d,
-    bf16_dense,
-    byte_dense,
     byte_products,
     dispatching,
     grouped,
     joining,
+    narrow_conv2d,
+    narrow_dense,
     winograd,
 )
 
 _TEMPLATES: tuple[dispatching.Template, ...] = (
     bf16_batch_matmul.TEMPLATE,
-    bf16_conv2d.TEMPLATE,
-    bf16_dense.TEMPLATE,
-    byte_dense.TEMPLATE,
+    narrow_conv2d.BF16,
+    narrow_conv2d.BYTES,
+    narrow_dense.BF16,
+    narrow_dense.BYTES,
     grouped.TEMPLATE,
     winograd.TEMPLATE,
 )

@@ -1,8 +1,8 @@
-"""AutoTVM template ``conv2d_NCHWc_bf16.x86``: convolutions of bfloat16 with float32 sums, channels blocked.
+"""AutoTVM templates ``conv2d_NCHWc_bf16.x86`` and ``conv2d_NCHWc_bytes.x86``: convolutions with blocked channels.
 
 The loops are those of TVM's ``conv2d_NCHWc`` (Liu et al., USENIX ATC 2019), with two changes: the innermost product is
-``bf16_products.product``, and several registers of output channels share each load of an input; otherwise loads limit
-the convolution.
+that of ``narrow_numbers``, and several registers of output channels share each load of an input; otherwise loads limit
+the convolution. TVM's own template of bytes, ``conv2d_NCHWc_int8.x86``, has one register.
 """
 
 from __future__ import annotations
@@ -17,51 +17,74 @@ from tvm.topi.nn.conv2d import unpack_NCHWc_to_nchw
 from tvm.topi.nn.utils import get_pad_tuple
 from tvm.topi.utils import get_const_tuple
 
-from tuner.engines.relay.templates import bf16_products as products
-from tuner.engines.relay.templates import dispatching
+from tuner.engines.relay.templates import bf16_products, byte_products, dispatching, tiles
+from tuner.engines.relay.templates.narrow_numbers import Numbers
 
-TASK = "conv2d_NCHWc_bf16.x86"
-_TAG = "conv2d_NCHWc_bf16"
 _PLANAR, _BLOCKED = "nn.conv2d", "nn.contrib_conv2d_NCHWc"
-_PAIR = products.PAIR
 ATTRIBUTES = ("strides", "padding", "dilation", "channels", "kernel_size")
 """Attributes that define a convolution of one group in TVM's usual layouts."""
 
 
-@autotvm.register_topi_compute(TASK)
-def conv2d_blocked(
-    cfg: Any,
-    data: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    _layout: str,
-    _out_layout: str,
-    _out_dtype: str,
-) -> Any:
-    """Convolve data with a kernel, both bfloat16, into ``(n, o / k, h, w, k)`` of float32.
+def _template(numbers: Numbers) -> dispatching.Template:
+    """Register the template of these numbers."""
+    tag = f"conv2d_NCHWc_{numbers.name}"
+    task = f"{tag}.x86"
 
-    Data is ``(n, c, h, w)`` or ``(n, c / b, h, w, b)``, the kernel ``(o, c, h, w)`` or ``(o / k, c / b, h, w, b / 2, k,
-    2)``.
+    @autotvm.register_topi_compute(task)
+    def compute(
+        cfg: Any, data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any,
+        _layout: str, _out_layout: str, _out_dtype: str,
+    ) -> Any:  # fmt: skip
+        return conv2d_blocked(numbers, cfg, data, kernel, _Shape(data, kernel, strides, padding, dilation))
+
+    @autotvm.register_topi_schedule(task)
+    def schedule(cfg: Any, outs: Any) -> Any:
+        return dispatching.of_tagged(
+            outs, tag, lambda schedule, op, out: _schedule(numbers, schedule, cfg, op.output(0), out)
+        )
+
+    def planar(data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str) -> Any:
+        packed = compute(data, kernel, strides, padding, dilation, "NCHW", "NCHW", out_dtype)
+        return unpack_NCHWc_to_nchw(packed, out_dtype)
+
+    def offer(_attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, _strategy: Any) -> Any:
+        """Offer the only implementation: TVM's own computes what it reads as bfloat16 in float32."""
+        strategy = operators.OpStrategy()
+        blocked = len(inputs[0].shape) == 5
+        computed = (
+            wrap_compute_conv2d(compute, need_data_layout=True, need_out_layout=True)
+            if blocked
+            else wrap_compute_conv2d(planar)
+        )
+        strategy.add_implementation(computed, wrap_topi_schedule(schedule), name=task)
+        return strategy
+
+    return dispatching.Template(
+        operators=(_PLANAR, _BLOCKED),
+        task=task,
+        takes=lambda attrs, tensors, target: _takes(numbers, attrs, tensors, target),
+        offer=offer,
+        alter=lambda *arguments: _alter(numbers, task, *arguments),
+    )
+
+
+def conv2d_blocked(numbers: Numbers, cfg: Any, data: Any, kernel: Any, shape: _Shape) -> Any:
+    """Convolve data with a kernel into ``(n, o / k, h, w, k)``.
+
+    Data is ``(n, c, h, w)`` or ``(n, c / b, h, w, b)``, the kernel ``(o, c, h, w)`` or, for a group of g,
+    ``(o / k, c / b, h, w, b / g, k, g)``.
     """
-    shape = _Shape(data, kernel, strides, padding, dilation)
-    cfg.define_split("tile_ic", shape.inputs, num_outputs=2, filter=lambda entity: entity.size[-1] % _PAIR == 0)
-    cfg.define_split("tile_oc", shape.outputs, num_outputs=2, filter=products.fits_registers)
+    group = numbers.group
+    cfg.define_split("tile_ic", shape.inputs, num_outputs=2, filter=lambda entity: entity.size[-1] % group == 0)
+    cfg.define_split("tile_oc", shape.outputs, num_outputs=2, filter=tiles.fits_registers)
     cfg.define_split("tile_ow", shape.out_width, num_outputs=2, filter=lambda entity: entity.size[-1] <= 30)
     cfg.define_knob("unroll_kw", [False, True] if shape.kernel[1] > 1 else [False])
     cfg.add_flop(2 * shape.products)
     if cfg.is_fallback:
-        _set_default(cfg, shape)
+        _set_default(cfg, shape, group)
     if len(data.shape) == 4:
-        data, kernel = _packed(data, kernel, cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1])
-    return _convolved(_padded(data, shape.padding), kernel, shape)
-
-
-@autotvm.register_topi_schedule(TASK)
-def schedule_conv2d_blocked(cfg: Any, outs: Any) -> Any:
-    """Schedule ``conv2d_blocked`` and the elementwise operators that follow it."""
-    return dispatching.of_tagged(outs, _TAG, lambda schedule, op, out: _schedule(schedule, cfg, op.output(0), out))
+        data, kernel = _packed(numbers, data, kernel, cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1])
+    return _convolved(numbers, _padded(numbers, data, shape.padding), kernel, shape)
 
 
 class _Shape:
@@ -92,36 +115,36 @@ def _two(value: Any) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _set_default(cfg: Any, shape: _Shape) -> None:
-    inputs = products.input_block(shape.inputs, shape.width)
-    outputs = products.output_block(shape.outputs, shape.out_width)
-    width = products.outputs(shape.out_width, outputs)
+def _set_default(cfg: Any, shape: _Shape, group: int) -> None:
+    inputs = tiles.input_block(shape.inputs, shape.width, group)
+    outputs = tiles.output_block(shape.outputs, shape.out_width)
+    width = tiles.outputs(shape.out_width, outputs)
     cfg["tile_ic"] = SplitEntity([shape.inputs // inputs, inputs])
     cfg["tile_oc"] = SplitEntity([shape.outputs // outputs, outputs])
     cfg["tile_ow"] = SplitEntity([shape.out_width // width, width])
     cfg["unroll_kw"] = OtherOptionEntity(False)
 
 
-def _packed(data: Any, kernel: Any, inputs: int, outputs: int) -> tuple[Any, Any]:
+def _packed(numbers: Numbers, data: Any, kernel: Any, inputs: int, outputs: int) -> tuple[Any, Any]:
     """Return blocked tensors; while tuning as placeholders, since inside a network they are blocked already."""
     batch, channels, height, width = get_const_tuple(data.shape)
     filters, _, down, across = get_const_tuple(kernel.shape)
+    group = numbers.group
     image = (batch, channels // inputs, height, width, inputs)
-    weights = (filters // outputs, channels // inputs, down, across, inputs // _PAIR, outputs, _PAIR)
+    weights = (filters // outputs, channels // inputs, down, across, inputs // group, outputs, group)
     if autotvm.GLOBAL_SCOPE.in_tuning:
         return te.placeholder(image, data.dtype, name="data"), te.placeholder(weights, kernel.dtype, name="kernel")
-    # As uint16: TVM would keep a bfloat16 buffer inside a function as float32.
     return (
-        te.compute(image, lambda n, c, y, x, i: products.bits(data[n, c * inputs + i, y, x]), name="data_vec"),
+        te.compute(image, lambda n, c, y, x, i: numbers.bits(data[n, c * inputs + i, y, x]), name="data_vec"),
         te.compute(
             weights,
-            lambda o, c, y, x, p, k, t: products.bits(kernel[o * outputs + k, c * inputs + p * _PAIR + t, y, x]),
+            lambda o, c, y, x, p, k, t: numbers.bits(kernel[o * outputs + k, c * inputs + p * group + t, y, x]),
             name="kernel_vec",
         ),
     )
 
 
-def _padded(data: Any, padding: tuple[int, ...]) -> Any:
+def _padded(numbers: Numbers, data: Any, padding: tuple[int, ...]) -> Any:
     if not any(padding):
         return data
     top, left, bottom, right = padding
@@ -129,36 +152,36 @@ def _padded(data: Any, padding: tuple[int, ...]) -> Any:
 
     def inside(n: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
         within = tir.all(y >= top, y < height + top, x >= left, x < width + left)
-        return tir.if_then_else(within, products.bits(data[n, c, y - top, x - left, i]), tir.const(0, "uint16"))
+        return tir.if_then_else(within, numbers.bits(data[n, c, y - top, x - left, i]), tir.const(0, numbers.stored))
 
     return te.compute((batch, chunks, height + top + bottom, width + left + right, block), inside, name="data_pad")
 
 
-def _convolved(data: Any, kernel: Any, shape: _Shape) -> Any:
+def _convolved(numbers: Numbers, data: Any, kernel: Any, shape: _Shape) -> Any:
     chunks = int(data.shape[1])
-    filters, _, height, width, pairs, lanes, _ = get_const_tuple(kernel.shape)
+    filters, _, height, width, groups, lanes, group = get_const_tuple(kernel.shape)
     (down, across), (drop, skip) = shape.strides, shape.dilation
     c, y, x = te.reduce_axis((0, chunks)), te.reduce_axis((0, height)), te.reduce_axis((0, width))
-    p, t = te.reduce_axis((0, pairs)), te.reduce_axis((0, _PAIR))
+    p, t = te.reduce_axis((0, groups)), te.reduce_axis((0, group))
     return te.compute(
         (shape.batch, filters, shape.out_height, shape.out_width, lanes),
         lambda n, o, row, column, k: te.sum(
-            products.value(data[n, c, row * down + y * drop, column * across + x * skip, p * _PAIR + t])
-            * products.value(kernel[o, c, y, x, p, k, t]),
+            numbers.value(data[n, c, row * down + y * drop, column * across + x * skip, p * group + t])
+            * numbers.value(kernel[o, c, y, x, p, k, t]),
             axis=[c, y, x, p, t],
         ),
-        name="conv2d_NCHWc_bf16",
-        tag=_TAG,
+        name="conv2d_NCHWc",
+        tag=f"conv2d_NCHWc_{numbers.name}",
     )
 
 
-def _schedule(schedule: Any, cfg: Any, convolved: Any, last: Any) -> None:
+def _schedule(numbers: Numbers, schedule: Any, cfg: Any, convolved: Any, last: Any) -> None:
     data, kernel = convolved.op.input_tensors
     for tensor in (data, kernel):
         if isinstance(tensor.op, te.ComputeOp):
             _schedule_copy(schedule, tensor)
     block, width = cfg["tile_oc"].size[-1], cfg["tile_ow"].size[-1]
-    lanes = products.lanes_of(block)
+    lanes = tiles.lanes_of(block)
     sums = schedule.cache_write(convolved, "global") if convolved == last else convolved
     stage = schedule[last]
     batch, chunk, row, column, channel = _blocked_axes(stage, block)
@@ -169,11 +192,9 @@ def _schedule(schedule: Any, cfg: Any, convolved: Any, last: Any) -> None:
     stage.unroll(vectors)
     stage.vectorize(lane)
     stage.parallel(fused)
-    stage.pragma(fused, "import_llvm", products.function(lanes))
+    stage.pragma(fused, "import_llvm", numbers.function(lanes))
     schedule[sums].compute_at(stage, outer)
-    _schedule_sums(
-        schedule[sums], width, lanes, products.product(data.dtype, kernel.dtype, lanes), cfg["unroll_kw"].val
-    )
+    _schedule_sums(schedule[sums], width, lanes, numbers.product(data.dtype, kernel.dtype, lanes), cfg["unroll_kw"].val)
 
 
 def _blocked_axes(stage: Any, block: int) -> Any:
@@ -216,62 +237,46 @@ def is_worth(call: Any) -> bool:
     if not isinstance(kernel, relay.Constant) or attrs.groups != 1 or call.checked_type.dtype != "float32":
         return False
     planar = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.out_layout in ("", "NCHW")
-    return planar and int(kernel.checked_type.shape[0]) % products.MULTIPLE == 0
+    return planar and int(kernel.checked_type.shape[0]) % tiles.MULTIPLE == 0
 
 
-def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:
+def _takes(numbers: Numbers, attrs: Any, tensors: list[Any], target: Any) -> bool:
     data, kernel = tensors[:2]
-    if data.dtype != products.DTYPE or kernel.dtype != products.DTYPE or not products.available(target):
+    if not numbers.are(data, kernel) or not numbers.available(target):
         return False
     if len(data.shape) == 5:
         return len(kernel.shape) == 7
     planar = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.groups == 1
-    return planar and int(kernel.shape[0]) % products.MULTIPLE == 0 and int(kernel.shape[1]) % _PAIR == 0
+    return planar and int(kernel.shape[0]) % tiles.MULTIPLE == 0 and int(kernel.shape[1]) % numbers.group == 0
 
 
-def _planar(data: Any, kernel: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str) -> Any:
-    packed = conv2d_blocked(data, kernel, strides, padding, dilation, "NCHW", "NCHW", out_dtype)
-    return unpack_NCHWc_to_nchw(packed, out_dtype)
-
-
-def _offer(_attrs: Any, inputs: list[Any], _out_type: Any, _target: Any, _strategy: Any) -> Any:
-    """Offer the only implementation: TVM's own would compute in float32 what it reads as bfloat16."""
-    strategy = operators.OpStrategy()
-    blocked = len(inputs[0].shape) == 5
-    compute = (
-        wrap_compute_conv2d(conv2d_blocked, need_data_layout=True, need_out_layout=True)
-        if blocked
-        else wrap_compute_conv2d(_planar)
-    )
-    strategy.add_implementation(compute, wrap_topi_schedule(schedule_conv2d_blocked), name=TASK)
-    return strategy
-
-
-def _alter(attrs: Any, inputs: list[Any], tinfos: list[Any], out_type: Any, workload: Any) -> Any:
+def _alter(
+    numbers: Numbers, task: str, attrs: Any, inputs: list[Any], tinfos: list[Any], out_type: Any, workload: Any
+) -> Any:
     target, context = dispatching.target(), autotvm.task.DispatchContext.current
     if attrs.data_layout != "NCHW":
         return None
-    cfg = context.query(target, workload)
+    cfg, group = context.query(target, workload), numbers.group
     data, kernel = tinfos
     strides, padding, dilation = (attrs.get_int_tuple(name) for name in ("strides", "padding", "dilation"))
     shape = _Shape(data, kernel, strides, padding, dilation)
     if cfg.is_fallback:
-        _set_default(cfg, shape)
+        _set_default(cfg, shape, group)
     inner, outer = cfg["tile_ic"].size[-1], cfg["tile_oc"].size[-1]
     layouts = {
         "data_layout": f"NCHW{inner}c",
-        "kernel_layout": f"OIHW{inner // _PAIR}i{outer}o{_PAIR}i",
+        "kernel_layout": f"OIHW{inner // group}i{outer}o{group}i",
         "out_layout": f"NCHW{outer}c",
     }
     batch, _, height, width = get_const_tuple(data.shape)
     image = te.placeholder((batch, shape.inputs // inner, height, width, inner), data.dtype)
-    blocks = (shape.outputs // outer, shape.inputs // inner, *shape.kernel, inner // _PAIR, outer, _PAIR)
+    blocks = (shape.outputs // outer, shape.inputs // inner, *shape.kernel, inner // group, outer, group)
     weights = te.placeholder(blocks, kernel.dtype)
     layout = (layouts["data_layout"], layouts["out_layout"], out_type.dtype)
-    altered = autotvm.task.args_to_workload([image, weights, strides, padding, dilation, *layout], TASK)
+    altered = autotvm.task.args_to_workload([image, weights, strides, padding, dilation, *layout], task)
     context.update(target, altered, cfg)
     kept = {name: attrs[name] for name in ATTRIBUTES}
     return relay.nn.contrib_conv2d_nchwc(*inputs, **kept, **layouts, out_dtype=out_type.dtype)
 
 
-TEMPLATE = dispatching.Template(operators=(_PLANAR, _BLOCKED), task=TASK, takes=_takes, offer=_offer, alter=_alter)
+BF16, BYTES = _template(bf16_products.NUMBERS), _template(byte_products.NUMBERS)

@@ -49,14 +49,16 @@ def test_int8_computes_what_onnx_runtime_computes_in_int8(
     built = relay.request("compile", params, timeout=120)
     assert bool(built["records"]) == bool(tuner)
     if tuner:
-        assert {json.loads(line)["input"][1] for line in lines} >= {"conv2d_NCHWc_int8.x86"}
+        assert {json.loads(line)["input"][1] for line in lines} >= {"conv2d_NCHWc_bytes.x86"}
+        audited = relay.request("audit", {**params, "runner": None}, timeout=120)
+        assert (audited["wrong"], audited["failed"]) == ([], [])
+        assert audited["checked"]
     actual = asking.run(relay, tmp_path / "bundle", inputs[0], tmp_path / "a.npz")
     same, near = (
         asking.compare_with_model(reference, model, inputs[0], actual, precision="int8", model=str(prepared))[0]
         for model in (quantized, prepared)
     )
-    # Of integers both make the same, but for roundings of halves.
-    assert same["max_rel"] < 0.02
+    assert same["max_rel"] < 1e-5
     assert near["passed"]
     assert near["agreed"] == near["rows"] == 1
 
@@ -96,11 +98,11 @@ def test_byte_products_are_in_the_code(
 ) -> None:
     build = {**place, "target": SERVER, "model": str(quantized), "tuner": None, "precision": "int8", "options": {}}
     relay.request("compile", {**build, "records": None, "out_dir": str(tmp_path)}, timeout=120)
-    # EVEX.512.66.0F38.W0 50 /r: vpdpbusd on 512 bits, whichever registers.
+    # EVEX.66.0F38.W0 50 /r: vpdpbusd on 256 or 512 bits, whichever registers.
     code = (tmp_path / "mod.so").read_bytes()
     assert any(
         code[place] == 0x62 and code[place + 1] & 0x07 == 0x02 and code[place + 2] & 0x83 == 0x01
-        and code[place + 3] & 0x60 == 0x40 and code[place + 4] == 0x50
+        and code[place + 3] & 0x60 in (0x20, 0x40) and code[place + 4] == 0x50
         for place in range(len(code) - 5)
     )  # fmt: skip
 

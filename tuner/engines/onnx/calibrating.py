@@ -25,6 +25,8 @@ _LEVELS = 128
 """Levels of half a range: entropy compares magnitudes."""
 _STEP = 16
 """Bins between two ranges that entropy compares."""
+_FIRST, _MOST_BYTES = 8, 256 * 1024**2
+"""Tensors that a run returns while their sizes are unknown, and bytes later: all of them may fill the memory."""
 _LEFT_OUT = 1e-4
 """Share of the values that ``percentile`` leaves out."""
 
@@ -33,9 +35,12 @@ class Calibration:
     """What the tensors of a model hold when it runs on calibration inputs; it runs them once for each question."""
 
     def __init__(self, model: onnx.ModelProto, tensors: Sequence[str], inputs: Sequence[str], threads: int) -> None:
-        self._inputs, self._tensors = inputs, tensors
-        self._given = {value.name for value in model.graph.input}
-        self._session = sessions.open_session(_with_outputs(model, tensors), threads=threads, level=sessions.BASIC)
+        self._inputs = inputs
+        given = {value.name for value in model.graph.input}
+        self._read = [name for name in tensors if name in given]
+        self._made = [name for name in tensors if name not in given]
+        self._bytes: dict[str, int] = {}
+        self._session = sessions.open_session(_with_outputs(model, self._made), threads=threads, level=sessions.BASIC)
         self._minmax: Ranges = {}
         self._histograms: dict[str, Any] = {}
 
@@ -53,15 +58,30 @@ class Calibration:
     def _collect(self, add: Callable[[str, Any], None]) -> None:
         for path in self._inputs:
             given = arrays.load(path)
-            made = sessions.run(self._session, given)
-            for name in self._tensors:
-                values = given[name] if name in self._given else made[name]
-                if values.size:
-                    add(name, values)
+            for name in self._read:
+                add(name, _finite(given[name]))
+            for names in self._groups():
+                for name, values in sessions.run(self._session, given, names).items():
+                    self._bytes[name] = values.nbytes
+                    add(name, _finite(values))
+
+    def _groups(self) -> list[list[str]]:
+        """Return the tensors of each run."""
+        if len(self._bytes) < len(self._made):
+            return [self._made[place : place + _FIRST] for place in range(0, len(self._made), _FIRST)]
+        groups: list[list[str]] = []
+        room = 0
+        for name in self._made:
+            if not groups or self._bytes[name] > room:
+                groups.append([])
+                room = _MOST_BYTES
+            groups[-1].append(name)
+            room -= self._bytes[name]
+        return groups
 
     def _extend(self, name: str, values: Any) -> None:
         low, high = self._minmax.get(name, (np.float32(0), np.float32(0)))
-        self._minmax[name] = (min(low, np.float32(values.min())), max(high, np.float32(values.max())))
+        self._minmax[name] = (np.float32(values.min(initial=low)), np.float32(values.max(initial=high)))
 
     def _count(self, name: str, values: Any) -> None:
         counts, _ = np.histogram(np.abs(values), bins=_BINS, range=(0, self._largest(name)))
@@ -77,11 +97,17 @@ class Calibration:
         return max(low, -limit), min(high, limit)
 
 
+def _finite(values: Any) -> Any:
+    """Return the values that a range can have, of floating-point numbers."""
+    finite = np.isfinite(values)
+    return values if finite.all() else values[finite]
+
+
 def _with_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:
     """Return the model with these tensors as outputs."""
     told = onnx.ModelProto()
     told.CopyFrom(model)
-    there = {value.name for value in (*told.graph.output, *told.graph.input)}
+    there = {value.name for value in told.graph.output}
     told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in there)
     return told
 

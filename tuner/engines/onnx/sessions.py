@@ -95,10 +95,10 @@ cached = importing.by_file(lambda path, threads: open_session(path, threads=thre
 """``cached(path, threads)``; raises as ``open_session`` does."""
 
 
-def run(session: Any, inputs: Arrays) -> Arrays:
-    """Run and return all outputs by name. Raises EngineFailure ``invalid_inputs`` or ``run_failed``."""
+def run(session: Any, inputs: Arrays, names: Sequence[str] | None = None) -> Arrays:
+    """Run and return the outputs of these names, or all. Raises EngineFailure ``invalid_inputs`` or ``run_failed``."""
     check_inputs(session, inputs)
-    names = [output.name for output in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()] if names is None else list(names)
     try:
         return dict(zip(names, session.run(names, inputs), strict=True))
     except Exception as error:

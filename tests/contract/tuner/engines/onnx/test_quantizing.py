@@ -130,6 +130,26 @@ told = {method: list(map(float, found.ranges(method)["image"])) for method in ca
     assert 2 < high < 6
 
 
+def test_ranges_are_the_same_however_few_tensors_a_run_returns(
+    prepared: Path, inputs: list[Path], tmp_path: Path
+) -> None:
+    program = """
+import onnx
+from tuner.engines.onnx import calibrating
+model, paths = onnx.load(sys.argv[1]), sys.argv[2:]
+names = ["image", *(name for node in model.graph.node for name in node.output if node.op_type != "Gemm")]
+told = []
+for first, most in ((8, 2**28), (1, 1), (2, 5000)):
+    calibrating._FIRST, calibrating._MOST_BYTES = first, most
+    calibration = calibrating.Calibration(model, names, paths, 1)
+    ranges = [calibration.ranges(method) for method in calibrating.METHODS]
+    told.append([[sorted(name for name in each), [list(map(float, each[name])) for name in names]] for each in ranges])
+"""
+    whole, *parts = inside.run(program, prepared, *inputs)
+    assert len(whole[0][0]) > 4
+    assert parts == [whole, whole]
+
+
 def test_a_network_without_products_is_refused(reference: EngineSession, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(models.unsupported_operators())
     with pytest.raises(errors.EngineRequestFailed, match="no convolution or matrix product") as caught:

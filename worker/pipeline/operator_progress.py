@@ -17,7 +17,10 @@ from worker.pipeline.context import JobContext
 _LEAST_PAUSE = 2.0
 _PARTS = 50
 """Events of one step, at most: a step of minutes is reported less often."""
-_DONE = {"import": "imported", "fold": "folded", "build": "built", "schedule": "scheduled", "extract": "examined"}
+_DONE = {
+    "import": "imported", "fold": "folded", "build": "built", "schedule": "scheduled", "extract": "examined",
+    "quantize": "quantized",
+}  # fmt: skip
 _GENERATE = "generate"
 """The step that handles all operators at once."""
 

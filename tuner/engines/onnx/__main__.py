@@ -24,7 +24,7 @@ from tuner.engines.onnx import (
 from tuner.engines.onnx.rewriting import applying
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.runtime import environment
+from tuner.engines.runtime import environment, progress
 
 
 def _hello() -> Json:
@@ -75,13 +75,8 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
     return {"outputs": outputs, "labelled": labels.compare(given, expected, actual)}
 
 
-HANDLERS: dict[str, serving.Handler] = {
-    "inspect": lambda params, _: models.inspect(params["path"]),
-    "prepare": lambda params, _: preparing.prepare(
-        params["path"], params.get("input_shapes") or {}, params["out_path"]
-    ),
-    "rewrite": lambda params, _: applying.rewrite(params["path"], params["lanes"], params["out_path"]),
-    "quantize": lambda params, _: quantizing.quantize(
+def _quantize(params: Json, _: serving.Emitter) -> Json:
+    return quantizing.quantize(
         params["path"],
         params["inputs"],
         params["out_path"],
@@ -89,7 +84,16 @@ HANDLERS: dict[str, serving.Handler] = {
         seconds=params["seconds"],
         max_rel=params.get("max_rel"),
         top1=params.get("top1"),
+    )
+
+
+HANDLERS: dict[str, serving.Handler] = {
+    "inspect": lambda params, _: models.inspect(params["path"]),
+    "prepare": lambda params, _: preparing.prepare(
+        params["path"], params.get("input_shapes") or {}, params["out_path"]
     ),
+    "rewrite": lambda params, _: applying.rewrite(params["path"], params["lanes"], params["out_path"]),
+    "quantize": progress.telling(_quantize),
     "make_operator": lambda params, _: operators.make(params),
     "make_inputs": _make_inputs,
     "inspect_rows": lambda params, _: rows.inspect(params["path"]),

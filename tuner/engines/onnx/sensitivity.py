@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from tuner.engines.onnx import calibrating, comparing
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.onnx.calibrating import Calibration, Ranges
+from tuner.engines.runtime import progress
 
-ENOUGH = 0.7
+_ENOUGH = 0.7
 """Share of the gate's limits that is well within them: other rows judge."""
 _MOST_KEPT = 0.5
 """Share of the layers that may stay in float32; with more of them, little is left to gain."""
@@ -87,6 +88,10 @@ class Choice:
     """Layers in float32, the most sensitive first."""
     agreement: Agreement
 
+    @property
+    def is_enough(self) -> bool:
+        return self.agreement.share <= _ENOUGH
+
 
 Try = Callable[[Collection[str], Ranges, int | None], Agreement]
 """``(layers, ranges, most)``: quantize these layers, and compare on at most so many calibration inputs."""
@@ -102,38 +107,46 @@ def choose(layers: Sequence[str], calibration: Calibration, attempt: Try, *, sec
     for method in calibrating.METHODS:
         ranges = calibration.ranges(method)
         found.append(Choice(method=method, ranges=ranges, kept=(), agreement=attempt(layers, ranges, None)))
-        if found[-1].agreement.share <= ENOUGH or time.monotonic() > deadline:
+        if found[-1].is_enough:
+            return found[-1]
+        if time.monotonic() > deadline:
             break
-    best = min(found, key=lambda each: each.agreement.share)
-    if best.agreement.share <= ENOUGH:
-        return best
-    return _with_some_kept(layers, best, attempt, deadline)
+    found.sort(key=_share)
+    order = _ordered(layers, found[0].ranges, attempt, deadline)
+    kept = [_keeping(order, int(len(order) * _MOST_KEPT), choice, attempt) for choice in found]
+    enough = next((choice for choice in kept if choice.is_enough), None)
+    return _fewest(order, enough, attempt) if enough else min([*found, *kept], key=_share)
 
 
-def _with_some_kept(layers: Sequence[str], whole: Choice, attempt: Try, deadline: float) -> Choice:
-    """Return the choice that keeps the fewest of the most sensitive layers, by bisection."""
+def _share(choice: Choice) -> float:
+    return choice.agreement.share
+
+
+def _ordered(layers: Sequence[str], ranges: Ranges, attempt: Try, deadline: float) -> list[str]:
+    """Return the layers, the most sensitive first."""
     errors = dict.fromkeys(layers, 0.0)
+    progress.begin("quantize", len(layers))
     for layer in layers:
         if time.monotonic() > deadline:
             break
-        errors[layer] = attempt([layer], whole.ranges, _MOST_RUNS).rms
-    order = sorted(layers, key=lambda layer: -errors[layer])
+        errors[layer] = attempt([layer], ranges, _MOST_RUNS).rms
+        progress.advance()
+    return sorted(layers, key=lambda layer: -errors[layer])
 
-    def keeping(count: int) -> Choice:
-        agreement = attempt(order[count:], whole.ranges, None)
-        return Choice(
-            method=whole.method, ranges=whole.ranges, kept=tuple(order[:count]), agreement=agreement
-        )  # fmt: skip
 
-    too_few, enough = 0, int(len(layers) * _MOST_KEPT)
-    best = keeping(enough) if enough else whole
-    if best.agreement.share > ENOUGH:
-        return min(best, whole, key=lambda each: each.agreement.share)
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        found = keeping(middle)
-        if found.agreement.share <= ENOUGH:
-            best, enough = found, middle
+def _keeping(order: Sequence[str], count: int, choice: Choice, attempt: Try) -> Choice:
+    """Return the choice with the first ``count`` layers in float32."""
+    agreement = attempt(order[count:], choice.ranges, None)
+    return replace(choice, kept=tuple(order[:count]), agreement=agreement)
+
+
+def _fewest(order: Sequence[str], enough: Choice, attempt: Try) -> Choice:
+    """Return a choice that keeps fewer layers, by bisection, as errors seldom grow with their number."""
+    too_few = 0
+    while len(enough.kept) - too_few > 1:
+        found = _keeping(order, (too_few + len(enough.kept)) // 2, enough, attempt)
+        if found.is_enough:
+            enough = found
         else:
-            too_few = middle
-    return best
+            too_few = len(found.kept)
+    return enough

@@ -73,6 +73,22 @@ def outlying_network() -> bytes:
     return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 16)}, tensors=tensors)
 
 
+def depthwise_network() -> bytes:
+    """An expansion to 48 channels, a depthwise convolution, a projection to 24: ``image`` [1, 8, 10, 10] to ``y``."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["image", "w1", "b1"], ["c1"], kernel_shape=[1, 1]),
+        _node("Clip", ["c1", "low", "high"], ["r1"]),
+        _node("Conv", ["r1", "w2", "b2"], ["c2"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], group=48),
+        _node("Clip", ["c2", "low", "high"], ["r2"]),
+        _node("Conv", ["r2", "w3"], ["y"], kernel_shape=[1, 1]),
+    ]
+    shapes = {"w1": (48, 8, 1, 1), "b1": (48,), "w2": (48, 1, 3, 3), "b2": (48,), "w3": (24, 48, 1, 1)}
+    tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
+    tensors += [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in (("low", 0), ("high", 6))]
+    return model(nodes, inputs={"image": (1, 8, 10, 10)}, outputs={"y": (1, 24, 10, 10)}, tensors=tensors)
+
+
 def normalized_network() -> bytes:
     """Convolutions, a layer norm and a softmax over 49 places: ``image`` [1, 3, 14, 14] to ``y`` [1, 49, 32]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuner.engines.relay.templates import (
     bf16_batch_matmul,
+    byte_layouts,
     byte_products,
     dispatching,
     grouped,
@@ -27,6 +28,7 @@ _TEMPLATES: tuple[dispatching.Template, ...] = (
 def install() -> None:
     """Install all templates; idempotent. Processes that build candidates or compare schedules need them too."""
     byte_products.install()
+    byte_layouts.install()
     joining.install()
     for template in _TEMPLATES:
         dispatching.add(template)

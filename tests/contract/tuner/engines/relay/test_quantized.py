@@ -93,6 +93,31 @@ def test_products_of_more_dimensions_are_integer_too(
         assert audited["checked"]
 
 
+@has_instructions
+@pytest.mark.parametrize("tuner", [None, "autotvm"])
+def test_depthwise_convolutions_of_bytes_have_the_blocks_of_others(
+    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, tuner: str | None
+) -> None:
+    plain, path = tmp_path / "plain.onnx", tmp_path / "quantized.onnx"
+    plain.write_bytes(models.depthwise_network())
+    spec = {"name": "image", "dtype": "float32", "shape": [1, 8, 10, 10]}
+    given = [asking.make_inputs(reference, [spec], tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    assert asking.quantize(reference, plain, given, path)["quantized"] == {"Conv": 3}
+    build = {**place, "model": str(path), "tuner": tuner, "precision": "int8", "options": {}}
+    lines = asking.trial_lines(relay, build, tmp_path) if tuner else []
+    params = {**build, "records": asking.write_lines(tmp_path / "records", lines), "out_dir": str(tmp_path / "bundle")}
+    relay.request("compile", params, timeout=120)
+    actual = asking.run(relay, tmp_path / "bundle", given[0], tmp_path / "a.npz")
+    [output] = asking.compare_with_model(reference, path, given[0], actual, precision="int8")
+    # Numbers between two bytes may be rounded to either.
+    assert output["max_rel"] < 0.02
+    if not tuner:
+        nodes = json.loads((tmp_path / "bundle" / "mod.json").read_text())["nodes"]
+        between = [node["name"] for node in nodes if "layout_transform" in node["name"]]
+        # Of the image, with its rounding, and of the result.
+        assert len(between) == 2, between
+
+
 def test_byte_products_are_in_the_code(
     relay: EngineSession, place: dict[str, Any], quantized: Path, tmp_path: Path
 ) -> None:

@@ -78,10 +78,11 @@ def _row(model: zoo.ZooModel, options: argparse.Namespace, home: Path) -> Row:
     path = zoo.fetch(model, home)
     row: Row = {"reason": None}
     with tempfile.TemporaryDirectory(prefix="tunesmith-outcomes-") as scratch:
-        folder, samples = Path(scratch), Path(scratch) / "samples.npz"
+        folder, samples = Path(scratch) / "service", Path(scratch) / "samples.npz"
+        folder.mkdir()
         try:
             _call(_SAMPLES, home, [model.name, samples, "--model", path])
-            with latency.service(folder / "service", home), Client() as client:
+            with latency.service(folder, home), Client() as client:
                 data = client.add_data_set(samples, name=model.name)
                 for judged, given in (("data", data.id), ("seeds", None)):
                     row[judged] = _outcomes(client, model, path, given, options)

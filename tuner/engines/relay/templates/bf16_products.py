@@ -90,7 +90,6 @@ NUMBERS = Numbers(
     group=PAIR,
     data=DTYPE,
     weights=DTYPE,
-    sums="float32",
     stored="uint16",
     value=value,
     bits=bits,

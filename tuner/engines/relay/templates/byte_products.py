@@ -92,7 +92,6 @@ NUMBERS = Numbers(
     group=GROUP,
     data="uint8",
     weights="int8",
-    sums="int32",
     stored="uint8",
     value=lambda number: number.astype("int32"),
     bits=lambda number: number,

@@ -15,12 +15,11 @@ class Numbers:
     """Numbers whose products one lane adds up; together they have 32 bits."""
     data: str
     weights: str
-    sums: str
     """Dtypes."""
     stored: str
     """Dtype in which a function may keep data."""
     value: Callable[[Any], Any]
-    """Returns a number of data or weights in the dtype of sums."""
+    """Returns a number of data or weights in the dtype of the sums."""
     bits: Callable[[Any], Any]
     """Returns a number as a function may keep it."""
     available: Callable[[Any], bool]

@@ -32,8 +32,13 @@ _OPSET = 13
 """First operator set whose DequantizeLinear supports per-channel scales."""
 _HINT = "Use precision f32."
 _OPTIONS = {
-    "WeightSymmetric": True, "ActivationSymmetric": False, "OpTypesToExcludeOutputQuantization": list(WORTHWHILE)
-}  # fmt: skip
+    "WeightSymmetric": True,
+    "ActivationSymmetric": False,
+    "OpTypesToExcludeOutputQuantization": list(WORTHWHILE),
+    # In float32 a bias is exact, and no weight has to give way to the range of its integers.
+    "QuantizeBias": False,
+    "QDQDisableWeightAdjustForInt32Bias": True,
+}
 
 
 def quantize(

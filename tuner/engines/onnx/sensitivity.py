@@ -19,8 +19,9 @@ from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.onnx.calibrating import Calibration, Ranges
 from tuner.engines.runtime import progress
 
-_ENOUGH = 0.7
-"""Share of the gate's limits that is well within them: other rows judge."""
+_ENOUGH, _ENOUGH_OF_KEPT = 0.7, 0.5
+"""Shares of the gate's limits that are well within them, as other rows judge: of a model that is quantized as a whole,
+and of one whose layers were chosen by these inputs, for which it agrees better than for others."""
 _MOST_KEPT = 0.5
 """Share of the layers that may stay in float32; with more of them, little is left to gain."""
 _MOST_RUNS = 8
@@ -90,7 +91,7 @@ class Choice:
 
     @property
     def is_enough(self) -> bool:
-        return self.agreement.share <= _ENOUGH
+        return self.agreement.share <= (_ENOUGH_OF_KEPT if self.kept else _ENOUGH)
 
 
 Try = Callable[[Collection[str], Ranges, int | None], Agreement]

@@ -69,9 +69,9 @@ _SUMMING = (
 """Operators that sum many products."""
 PRECISIONS = ("f32", "bf16", "fp16", "int8")
 _NATIVE: dict[str, Callable[[Any], bool]] = {
-    "bf16": bf16_products.available,
+    "bf16": bf16_products.NUMBERS.available,
     "fp16": lambda target: target.kind.name == "llvm" and bool(llvm_cpu_has_features("avx512fp16", target)),
-    "int8": byte_products.available,
+    "int8": byte_products.NUMBERS.available,
 }
 """Whether a target has instructions for a precision."""
 _INSTRUCTIONS = {"bf16": "bfloat16 (AVX512-BF16)", "int8": "products of bytes (AVX512-VNNI)"}

@@ -9,13 +9,13 @@ from tvm.relay.op import op as operators
 from tvm.relay.op.strategy.generic import wrap_topi_schedule
 from tvm.topi.utils import get_const_tuple
 
-from tuner.engines.relay.templates import bf16_products as products
-from tuner.engines.relay.templates import dispatching, narrow_dense, tiles
+from tuner.engines.relay.templates import bf16_products, dispatching, narrow_dense, tiles
 
 TASK = "batch_matmul_bf16.x86"
 _TAG = "batch_matmul_bf16"
 _OPERATOR = "nn.batch_matmul"
-_PAIR = products.PAIR
+_NUMBERS = bf16_products.NUMBERS
+_PAIR = _NUMBERS.group
 _FEWEST = 16
 """Minimum number of columns, and of products per sum, for which packing one side at every run pays off."""
 
@@ -30,14 +30,14 @@ def batch_product(cfg: Any, left: Any, right: Any) -> Any:
     block = cfg["tile_x"].size[-1]
     packed = te.compute(
         (batch, columns // block, depth // _PAIR, block, _PAIR),
-        lambda n, o, p, k, t: products.bits(right[n, o * block + k, p * _PAIR + t]),
+        lambda n, o, p, k, t: _NUMBERS.bits(right[n, o * block + k, p * _PAIR + t]),
         name="packed_right",
     )
     p, t = te.reduce_axis((0, depth // _PAIR)), te.reduce_axis((0, _PAIR))
     return te.compute(
         (batch, rows, columns),
         lambda n, y, x: te.sum(
-            products.value(left[n, y, p * _PAIR + t]) * products.value(packed[n, x // block, p, x % block, t]),
+            _NUMBERS.value(left[n, y, p * _PAIR + t]) * _NUMBERS.value(packed[n, x // block, p, x % block, t]),
             axis=[p, t],
         ),
         name=_TAG,
@@ -50,7 +50,7 @@ def schedule_batch_product(cfg: Any, outs: Any) -> Any:
     """Schedule ``batch_product`` and the elementwise operators that follow it."""
 
     def plan(schedule: Any, op: Any, out: Any) -> None:
-        narrow_dense.schedule_product(products.NUMBERS, schedule, cfg, op.output(0), out)
+        narrow_dense.schedule_product(_NUMBERS, schedule, cfg, op.output(0), out)
 
     return dispatching.of_tagged(outs, _TAG, plan)
 
@@ -71,8 +71,7 @@ def _fits(attrs: Any, left: Any, right: Any) -> bool:
 
 def _takes(attrs: Any, tensors: list[Any], target: Any) -> bool:
     left, right = tensors[:2]
-    narrow = left.dtype == products.DTYPE and right.dtype == products.DTYPE
-    return narrow and products.available(target) and _fits(attrs, left.shape, right.shape)
+    return _NUMBERS.are(left, right) and _NUMBERS.available(target) and _fits(attrs, left.shape, right.shape)
 
 
 def _compute(_: Any, inputs: Any, __: Any) -> list[Any]:

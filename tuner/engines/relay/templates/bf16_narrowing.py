@@ -130,7 +130,7 @@ def _product(call: Any, data: Any, weights: Any) -> Any:
         return relay.nn.dense(data, weights, units=attrs.units, out_dtype="float32")
     if call.op.name == "nn.batch_matmul":
         return relay.nn.batch_matmul(data, weights, "float32", transpose_a=False, transpose_b=True)
-    if int(call.args[1].checked_type.shape[_CHANNELS]) % products.PAIR:
+    if int(call.args[1].checked_type.shape[_CHANNELS]) % products.NUMBERS.group:
         # A channel of zeros completes the pairs of an odd number of channels.
         width = ((0, 0), (0, 1), (0, 0), (0, 0))
         zero = relay.const(0.0, products.DTYPE)

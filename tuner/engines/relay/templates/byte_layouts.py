@@ -41,7 +41,7 @@ def _schedule(cfg: Any, workload: Any) -> None:
 def _legalize(attrs: Any, inputs: Any, types: Any) -> Any:
     """Keep a convolution that our template takes as it is."""
     data, kernel = types[:2]
-    if _NUMBERS.are(data, kernel) and byte_products.available(dispatching.target()):
+    if _NUMBERS.are(data, kernel) and _NUMBERS.available(dispatching.target()):
         filters, channels = (int(size) for size in kernel.shape[:2])
         planar = attrs.data_layout == "NCHW" and attrs.kernel_layout == "OIHW" and attrs.groups == 1
         if planar and filters % tiles.MULTIPLE == 0 and channels % _NUMBERS.group == 0:

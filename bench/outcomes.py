@@ -1,9 +1,10 @@
 """What becomes of real models in bf16 and int8, with data and without: ``./run bench outcomes --json``.
 
-Each model of ``bench.samples`` is tuned twice in precision ``auto`` by a service without records: judged by 200 rows of
-its own (``data``), and by seeded inputs. A precision ``passes`` if a build of it met the default accuracy gate; ``ms``
-is the median of the fastest one, beside ``f32_ms`` of the same benchmark. ``nncf`` is OpenVINO's own int8, calibrated
-and judged by the same rows. Rows are kept by commit, so that an interrupted run continues.
+Each model of ``bench.samples`` is tuned in f32 and in each narrower precision by a service without records, judged by
+200 rows of its own (``data``) or by seeded inputs (``seeds``). A precision ``passes`` if its job met the default
+accuracy gate. ``ms`` is the published build's median and ``vs_ort`` that of ONNX Runtime, timed beside it, divided by
+``ms``: so precisions of several jobs can be compared. ``nncf`` is OpenVINO's own int8, calibrated and judged by the
+same rows. Rows are kept by commit, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from typing import Any
 
 from bench import latency, note, rows, show, zoo
 from bench.rows import Row
+from domain.artifacts import Variant
 from domain.jobs import Precision
 from tuner.host import environments, hardware
 from tuner.host.catalogue import EngineSpec
 from tunesmith import errors as client_errors
 from tunesmith.client import Client
+from tunesmith.jobs import Job
 
 _ROOT = Path(__file__).parents[1]
 _REQUIREMENTS = _ROOT / "requirements"
@@ -46,17 +49,13 @@ def main(arguments: Sequence[str]) -> int:
     }  # fmt: skip
     kept = [] if options.again else rows.read(options.rows)
     for name in options.models:
-        if not any(row["model"] == name and _has(row, facts) for row in kept):
+        if not any(row["model"] == name and rows.has(row, facts) for row in kept):
             kept.append({"model": name, **_row(zoo.MODELS[name], options, home), **facts})
             note(json.dumps(kept[-1]))
             rows.save(options.rows, kept)
-    table = [row for row in kept if _has(row, facts)]
+    table = [row for row in kept if rows.has(row, facts)]
     show({**facts, "summary": summary(table), "rows": table})
     return 0
-
-
-def _has(row: Row, facts: Mapping[str, Any]) -> bool:
-    return all(row.get(name) == value for name, value in facts.items())
 
 
 def summary(table: Sequence[Row]) -> dict[str, Any]:
@@ -64,12 +63,12 @@ def summary(table: Sequence[Row]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for judged in ("data", "seeds"):
         for precision in _NARROW:
-            found = [row[judged][precision] for row in table if precision in row.get(judged, {})]
-            passing = [each for each in found if each["passes"]]
+            found = [(row["f32"], row[judged][precision]) for row in table if row.get(judged)]
+            passing = [(f32, each) for f32, each in found if each["passes"]]
             told[f"{precision} by {judged}"] = {
                 "models": len(found),
                 "pass": len(passing),
-                "faster": sum(bool(each["ms"] and each["f32_ms"] and each["ms"] < each["f32_ms"]) for each in passing),
+                "faster": sum((each["vs_ort"] or 0) > (f32["vs_ort"] or 0) for f32, each in passing),
             }
     return told
 
@@ -83,9 +82,19 @@ def _row(model: zoo.ZooModel, options: argparse.Namespace, home: Path) -> Row:
         try:
             _call(_SAMPLES, home, [model.name, samples, "--model", path])
             with latency.service(folder, home), Client() as client:
+                uploaded = client.upload(path, name=model.name)
                 data = client.add_data_set(samples, name=model.name)
+
+                def tuned(precision: Precision, given: str | None) -> dict[str, Any]:
+                    job = client.tune(
+                        uploaded, precision=precision, seconds=options.seconds, threads=options.threads,
+                        input_shapes=model.input_shapes, data=given, runtimes=["tvm"],
+                    )  # fmt: skip
+                    return _outcome(job)
+
+                row["f32"] = tuned(Precision.F32, data.id)
                 for judged, given in (("data", data.id), ("seeds", None)):
-                    row[judged] = _outcomes(client, model, path, given, options)
+                    row[judged] = {precision: tuned(precision, given) for precision in _NARROW}
             shapes = {name: list(shape) for name, shape in model.input_shapes.items()}
             row["nncf"] = _call(
                 _NNCF, home, [path, samples, "--threads", options.threads, "--shapes", json.dumps(shapes)], told=True
@@ -105,46 +114,30 @@ def _call(spec: EngineSpec, home: Path, arguments: Sequence[object], *, told: bo
     return json.loads(done.stdout.splitlines()[-1]) if told else None
 
 
-def _outcomes(
-    client: Client, model: zoo.ZooModel, path: Path, data: str | None, options: argparse.Namespace
-) -> dict[str, Any]:
-    job = client.tune(
-        client.upload(path, name=model.name), precision="auto", seconds=options.seconds, threads=options.threads,
-        input_shapes=model.input_shapes, data=data, runtimes=["tvm"],
-    )  # fmt: skip
-    job.wait()
+def _outcome(job: Job) -> dict[str, Any]:
+    try:
+        job.wait()
+    except client_errors.JobFailed as failure:
+        return {"passes": False, "said": f"{failure.code}: {str(failure)[:_REASON]}", "ms": None, "vs_ort": None}
     return of_report(job.report())
 
 
 def of_report(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outcome of each narrower precision that was built, the published one and why int8 was not built."""
-    portfolio = report["portfolio"]
-    f32 = _fastest([each for each in portfolio if each["precision"] == Precision.F32])
-    told: dict[str, Any] = {
-        "published": report["precision"],
-        "quantized": next((each for each in report["choice"] if each.startswith(("For int8", "int8 was"))), None),
+    """Return the outcome of a job that succeeded, and what it says of the quantization."""
+    timings = report["timings"]
+    ours, theirs = (timings.get(name, {}).get("median") for name in (report["published"], Variant.REFERENCE))
+    return {
+        "passes": True,
+        "said": next((each for each in report["choice"] if each.startswith("For int8")), ""),
+        "ms": ours and 1000 * ours,
+        "vs_ort": theirs / ours if ours and theirs else None,
     }
-    for precision in _NARROW:
-        builds = [each for each in portfolio if each["precision"] == precision]
-        if builds:
-            told[precision] = {
-                "passes": any(each["verified"] for each in builds),
-                "ms": _fastest(builds),
-                "f32_ms": f32,
-                "said": next((each["verdict"] for each in builds if each["verdict"]), ""),
-            }
-    return told
-
-
-def _fastest(builds: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the least median in milliseconds of builds that were timed."""
-    return min((1000 * each["seconds"] for each in builds if each["seconds"] and each["verified"]), default=None)
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench outcomes", description=__doc__)
     parser.add_argument("--models", nargs="+", choices=_MODELS, default=_MODELS, metavar="NAME")
-    parser.add_argument("--seconds", type=float, default=120.0, help="of tuning, for each job")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of tuning, for each job")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rows", type=Path, default=_ROWS, help="the file that keeps finished rows")
     parser.add_argument("--again", action="store_true", help="measure also what has a row")

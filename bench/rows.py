@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[1]
 Row = dict[str, Any]
-
-
 _PRODUCT = (
     "api", "domain", "process", "serve", "storage", "tuner", "tunesmith", "worker", "requirements", "pyproject.toml"
 )  # fmt: skip
+"""What decides the numbers of a row."""
 
 
 def commit() -> str:
@@ -34,6 +33,11 @@ def _git(*arguments: str) -> str:
 
 def read(path: Path) -> list[Row]:
     return list(json.loads(path.read_text())) if path.exists() else []
+
+
+def has(row: Row, facts: Mapping[str, Any]) -> bool:
+    """Return whether a row was measured with these facts: commit, CPU and settings."""
+    return all(row.get(name) == value for name, value in facts.items())
 
 
 def save(path: Path, rows: Sequence[Row]) -> None:

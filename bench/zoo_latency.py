@@ -67,7 +67,7 @@ def _measured(
     environments.install(latency.OPENVINO, home, on_progress=note)
     kept = list(kept)
     for name in wanted:
-        former = [row for row in kept if row["model"] == name and _has(row, facts)]
+        former = [row for row in kept if row["model"] == name and rows.has(row, facts)]
         if options.again or not former:
             measured = {**_row(zoo.MODELS[name], options, home), **facts}
             note(json.dumps(measured))
@@ -76,14 +76,10 @@ def _measured(
     return kept
 
 
-def _has(row: Row, facts: Mapping[str, Any]) -> bool:
-    return all(row.get(name) == value for name, value in facts.items())
-
-
 def report(kept: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the table of the rows with these facts, summaries of its parts, and how many rows are left out."""
-    table = [row for row in kept if _has(row, facts)]
-    elsewhere = [row for row in kept if not _has(row, {name: facts[name] for name in ("commit", "cpu")})]
+    table = [row for row in kept if rows.has(row, facts)]
+    elsewhere = [row for row in kept if not rows.has(row, {name: facts[name] for name in ("commit", "cpu")})]
     parts = {name: [row for row in table if name in ("all", row["part"])] for name in ("all", "seen", "unseen")}
     return {
         **facts,

@@ -11,6 +11,7 @@ from typing import Any
 from domain import errors
 from domain.artifacts import Runtime
 from domain.digests import ModelDigest
+from domain.sizes import Size
 from domain.targets import NATIVE, Device, Target, Toolchain
 
 
@@ -205,6 +206,10 @@ class JobRequest:
     runtimes: tuple[Runtime, ...] = tuple(Runtime)
     """What the bundle may run with; always contains ``tvm``."""
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    sizes: tuple[Size, ...] = ()
+    """Instead of ``input_shapes``: at least two, each of which a job of its own tunes, a part of this one."""
+    padding: dict[str, float] = field(default_factory=dict)
+    """With ``sizes``: value by input, with which it may be padded to the next size without changing the results."""
     data: str | None = None
     """Id of the data set whose rows judge the builds, and calibrate int8; None for seeded inputs alone."""
     measure: MeasureOptions = field(default_factory=MeasureOptions)

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from domain.digests import ArtifactDigest, ModelDigest
+from domain.sizes import Size
 
 LARGEST_ERROR = 1e308
 """Stands for an error that is no finite number: JSON has no NaN and no infinity."""
@@ -344,6 +345,8 @@ class Report:
     """None if the bundle's format has no file for TVM."""
     data: DataUse | None = None
     """None without a data set."""
+    sizes: tuple[SizeReport, ...] = ()
+    """Of a bundle with several entry points, whose own ``timings`` are empty and whose speedups are means over them."""
 
     @property
     def is_verified(self) -> bool:
@@ -362,6 +365,16 @@ class Report:
         if Variant.UNTUNED not in self.timings or self.fastest not in self.timings:
             return None
         return self.timings[Variant.UNTUNED].median / self.timings[self.fastest].median
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeReport:
+    """One entry point of a bundle with several."""
+
+    size: Size
+    job: str
+    """Id of the job that tuned it."""
+    report: Report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,17 @@ from datetime import datetime
 from enum import StrEnum
 
 from domain.digests import ArtifactDigest, ModelDigest
+from domain.sizes import Size
 
 LARGEST_ERROR = 1e308
 """Stands for an error that is no finite number: JSON has no NaN and no infinity."""
 ONNX_RUNTIME = "ONNX Runtime"
 PLAIN_BUILD = "the module's own unscheduled build"
 """Names of references. ONNX Runtime does not run IRModules."""
+
+
+PART = "part"
+"""Bundle format of an artifact that is one size of another bundle, and not offered alone."""
 
 
 class Variant(StrEnum):
@@ -373,12 +378,16 @@ class Artifact:
     job_id: str
     model_digest: ModelDigest
     input_shapes: dict[str, tuple[int, ...]]
+    """Of a bundle of several sizes, with 0 for the dimensions that vary."""
     target: str
     device_key: str
     toolchain: str
     precision: str
     report: Report
     bundle_format: str = "shared"
+    """As in ``BundleFormat``, or ``PART``."""
+    sizes: tuple[Size, ...] = ()
+    """Entry points of a bundle of several sizes, in the order of the request."""
     verified: bool = True
     """Whether it was run on its target or an emulator of it, and every output was compared with the reference and
     agrees."""

@@ -1,8 +1,10 @@
 """The queue: jobs that wait for a worker, in the order in which workers claim them.
 
-Parts are no jobs of the queue: the worker of their job claims them. Priorities come first. Within a priority, owners take turns: first the owner with the fewest running jobs, then the one
+Priorities come first. Within a priority, owners take turns: first the owner with the fewest running jobs, then the one
 whose latest job started longest ago, then the one whose job has waited longest. Jobs of one owner run in the order of
 creation, so with a single owner each priority is a FIFO queue.
+
+Parts are not in the queue: the worker that runs their job claims them.
 """
 
 from __future__ import annotations

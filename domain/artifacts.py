@@ -16,6 +16,10 @@ PLAIN_BUILD = "the module's own unscheduled build"
 """Names of references. ONNX Runtime does not run IRModules."""
 
 
+PART = "part"
+"""Bundle format of an artifact that is one size of another bundle, and not offered alone."""
+
+
 class Variant(StrEnum):
     REFERENCE = "reference"  # ONNX Runtime, or a module's plain build; compared with, never published
     UNTUNED = "untuned"
@@ -386,12 +390,16 @@ class Artifact:
     job_id: str
     model_digest: ModelDigest
     input_shapes: dict[str, tuple[int, ...]]
+    """Of a bundle of several sizes, with 0 for the dimensions that vary."""
     target: str
     device_key: str
     toolchain: str
     precision: str
     report: Report
     bundle_format: str = "shared"
+    """As in ``BundleFormat``, or ``PART``."""
+    sizes: tuple[Size, ...] = ()
+    """Entry points of a bundle of several sizes, in the order of the request."""
     verified: bool = True
     """Whether it was run on its target or an emulator of it, and every output was compared with the reference and
     agrees."""

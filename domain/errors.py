@@ -391,6 +391,11 @@ class JobAlreadyFinished(Conflict):
     default_hint = "There is nothing to cancel. To run a failed or canceled job again: tunesmith retry JOB."
 
 
+class JobIsPart(Conflict):
+    code = "job_is_part"
+    default_hint = "Cancel or retry the job of all sizes, which details.job names."
+
+
 class EngineError(TunesmithError):
     code = "engine_error"
 

@@ -263,6 +263,8 @@ class Job:
     trials_done: int
     trials_planned: int
     artifact_id: str | None
+    part_of: str | None = None
+    """The job of several sizes that this one tunes a size of; its worker runs it, and it is never queued alone."""
     created_at: datetime
     started_at: datetime | None
     """First claim, at which queue time ends."""

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.artifacts import Artifact
+from domain.artifacts import PART, Artifact
 from domain.digests import ModelDigest
 from storage import codec, models, paging, statements
 from storage.tables import ArtifactRow, JobRow
@@ -62,13 +62,15 @@ def best(
     """Return the verified artifact whose published variant has the smallest median latency; of equal ones, the oldest.
 
     ``target`` is the identity of a target, or its text for any thread count. ``toolchain`` is a toolchain or a prefix
-    such as ``relay/tvm-0.19.0``. Inputs that ``input_shapes`` omits may have any shape. Raises ArtifactNotFound.
+    such as ``relay/tvm-0.19.0``. Inputs that ``input_shapes`` omits may have any shape; of a bundle of several sizes,
+    one has these shapes. Raises ArtifactNotFound.
     """
     query = select(ArtifactRow).where(
         ArtifactRow.model_digest == model_digest,
         ArtifactRow.verified,
         ArtifactRow.published_median.is_not(None),
         ArtifactRow.deleted_at.is_(None),
+        ArtifactRow.bundle_format != PART,
     )
     if target is not None:
         query = query.where(_is_for(target))
@@ -81,7 +83,7 @@ def best(
         query = query.where(ArtifactRow.precision == precision)
     shapes = {name: list(shape) for name, shape in (input_shapes or {}).items()}
     rows = session.scalars(query.order_by(ArtifactRow.published_median, ArtifactRow.created_at))
-    row = next((row for row in rows if shapes.items() <= row.input_shapes.items()), None) if shapes else rows.first()
+    row = next((row for row in rows if _has(row, shapes)), None) if shapes else rows.first()
     if row is None:
         wanted = {"model": model_digest, "target": target, "device": device_key, "precision": precision}
         wanted["toolchain"] = toolchain
@@ -106,7 +108,7 @@ def page(
 
     Raises InvalidPageToken.
     """
-    query = select(ArtifactRow).where(ArtifactRow.deleted_at.is_(None))
+    query = select(ArtifactRow).where(ArtifactRow.deleted_at.is_(None), ArtifactRow.bundle_format != PART)
     if target is not None:
         query = query.where(_is_for(target))
     if device_key is not None:
@@ -120,6 +122,11 @@ def page(
     return paging.page(session, query, ArtifactRow, from_row, limit=limit, page_token=page_token)
 
 
+def _has(row: ArtifactRow, shapes: Mapping[str, list[int]]) -> bool:
+    every = [row.input_shapes, *(size["input_shapes"] for size in row.sizes or [])]
+    return any(shapes.items() <= each.items() for each in every)
+
+
 def _is_for(target: str) -> ColumnElement[bool]:
     any_threads = ArtifactRow.target.startswith(f"{target} -num-cores=", autoescape=True)
     return or_(ArtifactRow.target == target, any_threads)
@@ -127,8 +134,9 @@ def _is_for(target: str) -> ColumnElement[bool]:
 
 def _values(artifact: Artifact) -> dict[str, Any]:
     timing = artifact.report.timings.get(artifact.report.published)
-    return codec.to_row(artifact, without=["deleted_at"]) | {"published_median": timing.median if timing else None}
+    row = codec.to_row(artifact, without=["deleted_at"])
+    return row | {"published_median": timing.median if timing else None, "sizes": row["sizes"] or None}
 
 
 def from_row(row: ArtifactRow) -> Artifact:
-    return codec.from_row(Artifact, row)
+    return codec.from_row(Artifact, row, sizes=row.sizes or ())

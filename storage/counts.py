@@ -14,8 +14,9 @@ from storage.tables import JobRow, RecordRow, SharedRoundRow, WebhookDeliveryRow
 
 
 def jobs_by_state(session: Session) -> dict[JobState, int]:
-    """Return the number of jobs in each state, including zeros."""
-    found = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
+    """Return the number of jobs in each state, including zeros, without parts."""
+    counted = select(JobRow.state, func.count()).where(JobRow.part_of.is_(None)).group_by(JobRow.state)
+    found = session.execute(counted).all()
     return {**dict.fromkeys(JobState, 0), **{JobState(state): count for state, count in found}}
 
 
@@ -30,8 +31,9 @@ class Waiting:
 
 
 def queued_by_priority(session: Session) -> dict[int, Waiting]:
-    """Return the queued jobs by priority."""
-    counted = select(JobRow.priority, func.count(), func.min(JobRow.created_at)).where(JobRow.state == JobState.QUEUED)
+    """Return the queued jobs by priority, without parts."""
+    queued = (JobRow.state == JobState.QUEUED, JobRow.part_of.is_(None))
+    counted = select(JobRow.priority, func.count(), func.min(JobRow.created_at)).where(*queued)
     found = session.execute(counted.group_by(JobRow.priority)).all()
     return {priority: Waiting(jobs=jobs, since=since) for priority, jobs, since in found}
 

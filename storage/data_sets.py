@@ -80,7 +80,9 @@ def delete(session: Session, data_set: DataSet, *, now: datetime) -> None:
     # A job that is being created keeps the row until it can be seen below.
     session.execute(select(DataSetRow.id).where(DataSetRow.id == data_set.id).with_for_update())
     unfinished = select(JobRow.id).where(
-        JobRow.state.not_in(FINAL_STATES), JobRow.request["data"].as_string() == data_set.id
+        JobRow.state.not_in(FINAL_STATES),
+        JobRow.part_of.is_(None),
+        JobRow.request["data"].as_string() == data_set.id,
     )
     jobs = list(session.scalars(unfinished.order_by(JobRow.created_at).limit(_NAMED)))
     if jobs:

@@ -89,7 +89,9 @@ def _is_last(session: Session, digest: str, owner: str | None) -> bool:
 
 def _unfinished(session: Session, digest: str, owner: str | None) -> list[str]:
     """Return unfinished jobs; ``owner`` None counts those of all owners."""
-    unfinished = select(JobRow.id).where(JobRow.model_digest == digest, JobRow.state.not_in(FINAL_STATES))
+    # Parts end with their jobs.
+    own = (JobRow.model_digest == digest, JobRow.part_of.is_(None))
+    unfinished = select(JobRow.id).where(*own, JobRow.state.not_in(FINAL_STATES))
     if owner is not None:
         unfinished = unfinished.where(JobRow.owner == owner)
     return list(session.scalars(unfinished.order_by(JobRow.created_at).limit(_NAMED)))

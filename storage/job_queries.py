@@ -18,7 +18,7 @@ from storage.tables import JobLabelRow, JobRow, ModelRow
 
 
 class JobFilter(TypedDict, total=False):
-    """Filters of jobs; all that are not None must match."""
+    """Filters of jobs; all that are not None must match. Only ``part_of`` finds parts."""
 
     owner: str | None
     state: JobState | None
@@ -32,11 +32,15 @@ class JobFilter(TypedDict, total=False):
     created_after: datetime | None
     """At this time or later."""
     created_before: datetime | None
+    part_of: str | None
+    """A job of several sizes."""
     text: str | None
     """Part of a model name, group or label value, or a prefix of the id."""
 
 
 def conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    if wanted.get("part_of") is None:
+        yield JobRow.part_of.is_(None)
     for name, value in wanted.items():
         if value is not None:
             yield _CONDITIONS[name](value)
@@ -76,6 +80,7 @@ _CONDITIONS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "tuner": lambda tuner: JobRow.request["tuner"].as_string() == tuner.value,
     "created_after": lambda at: JobRow.created_at >= at,
     "created_before": lambda at: JobRow.created_at < at,
+    "part_of": lambda job_id: JobRow.part_of == job_id,
     "text": _mentions,
 }
 

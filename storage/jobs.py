@@ -7,12 +7,17 @@
       │ └─request_cancel─┼─┼───────────────────────────────────┤
       └─────release──────┘ └─request_cancel──▶ canceling ──finish, release
 
+A job of several sizes has a part for each, which is a job as well. The worker that runs the job claims its parts by
+their ids. The end of a job cancels its unfinished parts.
+
 A successful change of state appends a ``state`` event in the same transaction, and the end of a job also creates its
 webhook message. A worker's writes name its lease; without the lease, they return False and change nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -20,7 +25,21 @@ from sqlalchemy import ColumnElement, and_, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors, ids
-from domain.jobs import FINAL_STATES, EventKind, Failure, Job, JobRequest, JobState, Lease, Placement, Stage
+from domain.artifacts import Runtime
+from domain.jobs import (
+    FINAL_STATES,
+    Budget,
+    BundleFormat,
+    EventKind,
+    Failure,
+    Job,
+    JobRequest,
+    JobState,
+    Lease,
+    Placement,
+    Stage,
+)
+from domain.sizes import Size
 from domain.tokens import LOCAL_OWNER
 from process import tracing
 from storage import codec, events, job_queries, paging, quotas, shared_rounds, statements, webhooks
@@ -37,7 +56,10 @@ _LATER = timedelta(minutes=1)
 def create(
     session: Session, request: JobRequest, *, now: datetime, owner: str = LOCAL_OWNER, token_id: str | None = None
 ) -> Job:
-    """Create a job. Raises ModelNotFound if the request's model is not stored, ModelDeleted, and QuotaExceeded."""
+    """Create a job, with a part for each size.
+
+    Raises ModelNotFound if the request's model is not stored, ModelDeleted, and QuotaExceeded.
+    """
     # Locked, so that the model is not deleted before the job refers to it.
     model = session.get(ModelRow, request.model_digest, with_for_update={"read": True, "key_share": True})
     if model is None:
@@ -46,8 +68,26 @@ def create(
         raise errors.ModelDeleted(f"model {model.id} was deleted")
     if token_id is not None:
         quotas.check_queued(session, token_id)
+    job_id = _add(session, request, owner=owner, token_id=token_id, now=now)
+    for number, size in enumerate(request.sizes, start=1):
+        # A millisecond apart, so that their order is that of the sizes.
+        at = now + timedelta(milliseconds=number)
+        _add(session, _part(request, size), owner=owner, token_id=token_id, part_of=job_id, now=at)
+    return get(session, job_id)
+
+
+def _add(
+    session: Session,
+    request: JobRequest,
+    *,
+    owner: str,
+    token_id: str | None,
+    part_of: str | None = None,
+    now: datetime,
+) -> str:
     row = JobRow(
         id=ids.job(now),
+        part_of=part_of,
         owner=owner,
         token_id=token_id,
         group_name=request.group,
@@ -62,7 +102,28 @@ def create(
     session.flush()
     session.add_all(JobLabelRow(job_id=row.id, name=name, value=value) for name, value in request.labels.items())
     _announce(session, row.id, JobState.QUEUED, now=now)
-    return get(session, row.id)
+    return row.id
+
+
+def _part(request: JobRequest, size: Size) -> JobRequest:
+    """Return the request of one size, with its share of the budget."""
+    budget = request.budget
+    return replace(
+        request,
+        input_shapes=size.input_shapes,
+        sizes=(),
+        padding={},
+        budget=Budget(
+            trials=None if budget.trials is None else max(1, round(budget.trials * size.share)),
+            seconds=None if budget.seconds is None else budget.seconds * size.share,
+            total_seconds=budget.total_seconds,
+        ),
+        # Only libraries can be joined.
+        runtimes=(Runtime.TVM,),
+        bundle_format=BundleFormat.SHARED,
+        labels={},
+        group=None,
+    )
 
 
 def get(session: Session, job_id: str) -> Job:
@@ -70,10 +131,15 @@ def get(session: Session, job_id: str) -> Job:
     return _job(_row(session, job_id))
 
 
+def parts(session: Session, job_id: str) -> list[Job]:
+    """Return the parts of a job in the order of its sizes; none for a job of one size."""
+    return [_job(row) for row in _parts(session, job_id)]
+
+
 def page(
     session: Session, *, limit: int, page_token: str | None = None, **wanted: Unpack[JobFilter]
 ) -> tuple[list[Job], str | None]:
-    """Return a page of jobs, newest first. Raises InvalidPageToken."""
+    """Return a page of jobs, newest first, without parts unless ``part_of`` is given. Raises InvalidPageToken."""
     query = select(JobRow).where(*job_queries.conditions(wanted))
     return paging.page(session, query, JobRow, _job, limit=limit, page_token=page_token)
 
@@ -95,7 +161,7 @@ def claim(
     worker more than once rests before the next claim: ``pause`` seconds, doubled each time.
 
     A job without attempts left is ended instead: failed with the code of AttemptsExhausted, or canceled if that was
-    requested. A job whose token has reached its running-job limit stays queued.
+    requested. A job whose token has reached its running-job limit stays queued; parts do not count.
 
     Raises JobNotFound.
     """
@@ -106,7 +172,8 @@ def claim(
     if row.attempts >= max_attempts:
         _give_up(session, row, now=now)
         return None
-    if was_queued and row.token_id is not None and not quotas.has_room(session, row.token_id):
+    limited = row.token_id if row.part_of is None else None
+    if was_queued and limited is not None and not quotas.has_room(session, limited):
         return None
     won = _set(
         session,
@@ -202,16 +269,34 @@ def release(session: Session, job_id: str, lease: Lease, *, later: bool = False,
 def request_cancel(session: Session, job_id: str, *, now: datetime) -> Job:
     """Cancel a queued job at once, or ask the worker of a running one to; repeating it has no effect.
 
-    Raises JobNotFound and JobAlreadyFinished.
+    Raises JobNotFound, JobAlreadyFinished, and JobIsPart.
     """
-    state = JobState(_row(session, job_id, lock=True).state)
+    row = _row(session, job_id, lock=True)
+    check_whole(_job(row))
+    state = JobState(row.state)
     if state in FINAL_STATES:
         raise errors.JobAlreadyFinished(f"job {job_id} has already {_ENDED[state]}")
     if state == JobState.QUEUED:
         _end(session, and_(JobRow.id == job_id, JobRow.state == state), job_id, JobState.CANCELED, now=now)
     elif _set(session, and_(JobRow.id == job_id, JobRow.state == JobState.RUNNING), state=JobState.CANCELING):
         _announce(session, job_id, JobState.CANCELING, now=now)
+        _cancel_parts(session, job_id, now=now)
     return get(session, job_id)
+
+
+def check_whole(job: Job) -> None:
+    """Raises JobIsPart for a part, which is not canceled or retried alone."""
+    if job.part_of is not None:
+        raise errors.JobIsPart(f"job {job.id} is one size of job {job.part_of}", details={"job": job.part_of})
+
+
+def _cancel_parts(session: Session, job_id: str, *, now: datetime) -> None:
+    """Cancel queued parts, and ask the worker to cancel the running one."""
+    for part in _parts(session, job_id):
+        own = JobRow.id == part.id
+        _end(session, and_(own, JobRow.state == JobState.QUEUED), part.id, JobState.CANCELED, now=now)
+        if _set(session, and_(own, JobRow.state == JobState.RUNNING), state=JobState.CANCELING):
+            _announce(session, part.id, JobState.CANCELING, now=now)
 
 
 def cancel_all(session: Session, *, reason: str, now: datetime) -> int:
@@ -219,7 +304,8 @@ def cancel_all(session: Session, *, reason: str, now: datetime) -> int:
 
     For a database that no process uses. ``reason`` becomes a note of each job.
     """
-    found = session.scalars(select(JobRow.id).where(JobRow.state.not_in(FINAL_STATES))).all()
+    unfinished = select(JobRow.id).where(JobRow.state.not_in(FINAL_STATES), JobRow.part_of.is_(None))
+    found = session.scalars(unfinished).all()
     for job_id in found:
         events.append(session, job_id, EventKind.NOTE, {"message": reason}, now=now)
         _end(session, JobRow.id == job_id, job_id, JobState.CANCELED, notifies=False, now=now)
@@ -249,6 +335,11 @@ def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
     if row is None:
         raise errors.JobNotFound(f"there is no job {job_id[:80]!r}")
     return row
+
+
+def _parts(session: Session, job_id: str) -> Sequence[JobRow]:
+    query = select(JobRow).where(JobRow.part_of == job_id).order_by(JobRow.created_at, JobRow.id)
+    return session.scalars(query, execution_options={"populate_existing": True}).all()
 
 
 def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
@@ -307,6 +398,9 @@ def _end(
         if notifies:
             webhooks.enqueue(session, job_id, now=now)
         shared_rounds.forget(session, job_id)
+        for part in _parts(session, job_id):
+            unfinished = and_(JobRow.id == part.id, JobRow.state.not_in(FINAL_STATES))
+            _end(session, unfinished, part.id, JobState.CANCELED, notifies=False, now=now)
     return won
 
 

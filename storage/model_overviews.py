@@ -10,12 +10,17 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from domain.artifacts import Artifact
+from domain.artifacts import PART, Artifact
 from domain.digests import ModelDigest
 from storage import artifacts
 from storage.tables import ArtifactRow, JobRow, ModelRow
 
-_USABLE = (ArtifactRow.verified, ArtifactRow.published_median.is_not(None), ArtifactRow.deleted_at.is_(None))
+_USABLE = (
+    ArtifactRow.verified,
+    ArtifactRow.published_median.is_not(None),
+    ArtifactRow.deleted_at.is_(None),
+    ArtifactRow.bundle_format != PART,
+)
 _MOST_ARTIFACTS = 5000
 """Only this many of a model's newest artifacts are considered."""
 
@@ -31,7 +36,9 @@ def of_models(
     session: Session, digests: Sequence[ModelDigest], *, owner: str | None = None
 ) -> dict[ModelDigest, ModelOverview]:
     """Return an overview by digest; ``owner`` limits the job counts to an owner."""
-    counted = select(JobRow.model_digest, func.count()).where(JobRow.model_digest.in_(digests))
+    counted = select(JobRow.model_digest, func.count()).where(
+        JobRow.model_digest.in_(digests), JobRow.part_of.is_(None)
+    )
     if owner is not None:
         counted = counted.where(JobRow.owner == owner)
     jobs = dict(session.execute(counted.group_by(JobRow.model_digest)).all())
@@ -63,13 +70,15 @@ def fastest(session: Session, digest: ModelDigest, *, most: int = 100) -> list[A
             ArtifactRow.precision,
             ArtifactRow.toolchain,
             ArtifactRow.input_shapes,
+            ArtifactRow.sizes,
         )
         .where(ArtifactRow.id.in_(newest))
         .order_by(ArtifactRow.published_median, ArtifactRow.created_at)
     )
     found: dict[tuple[str, ...], str] = {}
-    for artifact_id, *identity, shapes in session.execute(query):
-        found.setdefault((*identity, json.dumps(shapes, sort_keys=True)), artifact_id)
+    for artifact_id, *identity, shapes, sizes in session.execute(query):
+        entries = [size["input_shapes"] for size in sizes or []]
+        found.setdefault((*identity, json.dumps([shapes, *entries], sort_keys=True)), artifact_id)
     wanted = list(found.values())[:most]
     by_id = {one.id: one for one in _by_ids(session, wanted)}
     return [by_id[artifact_id] for artifact_id in wanted]

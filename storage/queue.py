@@ -3,6 +3,8 @@
 Priorities come first. Within a priority, owners take turns: first the owner with the fewest running jobs, then the one
 whose latest job started longest ago, then the one whose job has waited longest. Jobs of one owner run in the order of
 creation, so with a single owner each priority is a FIFO queue.
+
+Parts are not in the queue: the worker that runs their job claims them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from storage.tables import JobRow, digest_of
 _LOCK = digest_of("the order of claims")
 _FIRST_PAGE, _PAGE = 20, 500
 """Jobs read at once: usually the first one is claimed, but thousands may be unclaimable."""
+
+_WAITING = (JobRow.state == JobState.QUEUED, JobRow.part_of.is_(None))
 
 _Position = tuple[datetime, str]
 """Creation time and id of a job."""
@@ -98,7 +102,7 @@ def _priorities(session: Session, others: Collection[int]) -> Iterator[int]:
     """Return the priorities of queued jobs and possibly others, most urgent first."""
     priority: int | None = -1
     while priority is not None:
-        behind = select(func.min(JobRow.priority)).where(JobRow.state == JobState.QUEUED, JobRow.priority > priority)
+        behind = select(func.min(JobRow.priority)).where(*_WAITING, JobRow.priority > priority)
         queued = session.scalar(behind)
         priority = min([each for each in (queued, *others) if each is not None and each > priority], default=None)
         if priority is not None:
@@ -110,7 +114,7 @@ def _owners(session: Session, priority: int) -> dict[str, datetime]:
 
     Takes one index lookup per owner, however many jobs wait.
     """
-    queued = and_(JobRow.state == JobState.QUEUED, JobRow.priority == priority)
+    queued = and_(*_WAITING, JobRow.priority == priority)
     found = select(func.min(JobRow.owner).label("owner")).where(queued).cte("owners", recursive=True)
     following = select(func.min(JobRow.owner)).where(queued, JobRow.owner > found.c.owner).scalar_subquery()
     found = found.union_all(select(following).where(found.c.owner.is_not(None)))
@@ -121,7 +125,8 @@ def _owners(session: Session, priority: int) -> dict[str, datetime]:
 
 def _abandoned(session: Session, rules: Rules) -> dict[int, dict[str, list[_Position]]]:
     """Return jobs of dead workers by priority and owner; there is at most one for each worker."""
-    query = select(JobRow).where(JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at <= rules.judging)
+    running = (JobRow.state.in_(quotas.RUNNING), JobRow.part_of.is_(None))
+    query = select(JobRow).where(*running, JobRow.lease_expires_at <= rules.judging)
     found: dict[int, dict[str, list[_Position]]] = {}
     # Sorted here, as the database might otherwise read all jobs in this order.
     for row in sorted(session.scalars(query), key=lambda row: (row.created_at, row.id)):
@@ -132,7 +137,7 @@ def _abandoned(session: Session, rules: Rules) -> dict[int, dict[str, list[_Posi
 
 def _may_run(session: Session, rules: Rules) -> ColumnElement[bool]:
     full = [token_id for token_id, room in quotas.rooms(session).items() if not room]
-    conditions = [JobRow.state == JobState.QUEUED, or_(JobRow.waits_until.is_(None), JobRow.waits_until <= rules.now)]
+    conditions = [*_WAITING, or_(JobRow.waits_until.is_(None), JobRow.waits_until <= rules.now)]
     if full:
         conditions.append(or_(JobRow.token_id.is_(None), JobRow.token_id.not_in(full)))
     if rules.created_before is not None:
@@ -147,7 +152,9 @@ def _turns(session: Session, oldest: dict[str, datetime], rules: Rules) -> list[
     """
     if len(oldest) <= 1:
         return [(owner, 0) for owner in oldest]
-    at_work = select(JobRow.owner).where(JobRow.state.in_(quotas.RUNNING), JobRow.lease_expires_at > rules.judging)
+    at_work = select(JobRow.owner).where(
+        JobRow.state.in_(quotas.RUNNING), JobRow.part_of.is_(None), JobRow.lease_expires_at > rules.judging
+    )
     # Counted here, for the same reason.
     running = Counter(session.scalars(at_work))
     # One index lookup per owner, however many jobs it has.

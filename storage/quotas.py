@@ -20,8 +20,9 @@ RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
 
 def jobs_of(session: Session, token_id: str | None, *states: JobState) -> int:
-    """Count the token's jobs in these states."""
-    counted = select(func.count()).where(JobRow.token_id == token_id, JobRow.state.in_(states))
+    """Count the token's jobs in these states, without parts."""
+    own = (JobRow.token_id == token_id, JobRow.part_of.is_(None))
+    counted = select(func.count()).where(*own, JobRow.state.in_(states))
     return session.scalar(counted) or 0
 
 

@@ -74,7 +74,17 @@ class JobRow(Base):
         Index(None, "owner", "created_at"),
         Index(None, "owner", "started_at"),
         Index(None, "group_name", "created_at"),
-        Index(None, "state", "priority", "owner", "created_at", "id"),
+        # Parts, which are never claimed from the queue, are not in it.
+        Index(
+            "ix_jobs_queue",
+            "state",
+            "priority",
+            "owner",
+            "created_at",
+            "id",
+            sqlite_where=text("part_of IS NULL"),
+            postgresql_where=text("part_of IS NULL"),
+        ),
         Index(None, "token_id", "state"),
         Index(
             "ix_jobs_leased",
@@ -109,6 +119,8 @@ class JobRow(Base):
     trials_done: Mapped[int] = mapped_column(default=0)
     trials_planned: Mapped[int] = mapped_column(default=0)
     artifact_id: Mapped[str | None] = mapped_column(String(66))
+    part_of: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"), index=True)
+    """The job of several sizes that this one tunes a size of."""
     created_at: Mapped[datetime]
     trace_parent: Mapped[str | None] = mapped_column(String(64))
     waits_until: Mapped[datetime | None]
@@ -308,6 +320,8 @@ class ArtifactRow(Base):
     toolchain: Mapped[str] = mapped_column(Text)
     precision: Mapped[str] = mapped_column(String(16))
     bundle_format: Mapped[str] = mapped_column(String(16), server_default="shared")
+    sizes: Mapped[list[Any] | None]
+    """Null if the bundle has one size."""
     verified: Mapped[bool] = mapped_column(server_default=true())
     """False if it was built for a machine on which it could not be run."""
     report: Mapped[dict[str, Any]]

@@ -9,8 +9,8 @@ import pytest
 
 from storage.migrations import running
 
-BASELINE = "0102"
-NEXT = "0103"
+BASELINE = "0103"
+NEXT = "0104"
 _REVISION = '''
 """Every job has a size, and sizes have a table"""
 

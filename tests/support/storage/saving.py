@@ -18,6 +18,7 @@ from domain.digests import BlobDigest, FileDigest
 from domain.jobs import JobState, Stage
 from domain.models import TensorSpec
 from domain.records import TrialError
+from domain.sizes import Size
 from domain.tuning_tasks import Effort
 from storage import (
     artifacts,
@@ -67,6 +68,11 @@ def fill(session: Session) -> None:
     job_logs.keep(session, job_id, job.lease.attempt, job_logs.Tail(start=7, content=b"building\n\xff\n"))
     published = artifacts.add(session, artifact(job_id))
     jobs.finish(session, job_id, job.lease, state=JobState.SUCCEEDED, artifact_id=published.id, now=NOW)
+    sizes = tuple(
+        Size(name=f"batch={n}", values={"batch": n}, input_shapes={"x": (n, 3, 48, 192)}, share=0.5) for n in (1, 8)
+    )
+    whole = add_job(session, sizes=sizes)
+    artifacts.add(session, artifact(whole.id, "joint", input_shapes={"x": (0, 3, 48, 192)}, sizes=sizes))
     # A job that has ended has no rounds any more.
     led = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=5)
     assert led is not None

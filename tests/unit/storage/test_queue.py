@@ -226,7 +226,7 @@ def test_the_first_is_found_by_an_index_and_none_is_hidden(session: Session) -> 
     add_jobs(session, running("lost", "ann", -1, lease=-1), running("bobs", "bob", 0), queued("bob-1", owner="bob"))
     session.execute(text("ANALYZE"))
     plans = explained(session)
-    assert "ix_jobs_state_priority_owner_created_at_id" in plans
+    assert "ix_jobs_queue" in plans
     assert "SCAN jobs" not in plans
     assert "Seq Scan on jobs" not in plans
     assert order(session) == ["lost", *(f"j-{number:05}" for number in range(MANY)), "bob-1"]

@@ -98,7 +98,8 @@ def examine(context: JobContext) -> Served:
     """Find how sizes between are served. Raises PaddingChangesResults, EngineError and the caller's errors."""
     axes = _axes(context)
     models = _Models(context)
-    found, choice = [], []
+    found: list[Dimension] = []
+    choice: list[str] = []
     for name in context.request.sizes[0].values:
         if _is_batch(name, axes) and not any(each.splits for each in found):
             splits, sentence = _splits(models, name)
@@ -118,7 +119,9 @@ def _axes(context: JobContext) -> dict[str, list[str | None]]:
         name = symbol if isinstance(symbol, str) else f"{spec.name}.{axis}"
         return name if name in values else None
 
-    return {spec.name: [dimension(spec, axis) for axis in range(len(spec.shape))] for spec in context.model.facts.inputs}
+    return {
+        spec.name: [dimension(spec, axis) for axis in range(len(spec.shape))] for spec in context.model.facts.inputs
+    }
 
 
 def _is_batch(name: str, axes: Mapping[str, Sequence[str | None]]) -> bool:
@@ -155,9 +158,7 @@ class _Models:
         """Seeded inputs of that size. Raises EngineError."""
         path, inputs = self.get(values)
         folder = self.context.folder / f"{INPUTS}-{path.stem}"
-        return verification.seed_inputs(
-            self.context.engines.get(ONNX), inputs, folder, model=path, seeds=seeds
-        ).paths
+        return verification.seed_inputs(self.context.engines.get(ONNX), inputs, folder, model=path, seeds=seeds).paths
 
     def compare(
         self, small: Mapping[str, int], large: Mapping[str, int], padding: Mapping[str, float] | None
@@ -367,7 +368,9 @@ def _manifest(context: JobContext, parts: Sequence[Part], report: Report) -> Man
         for spec in first.inputs
     )
     outputs = tuple(
-        replace(spec, shape=joint.varying([part.manifest.outputs[place].shape for part in parts], context.request.sizes))
+        replace(
+            spec, shape=joint.varying([part.manifest.outputs[place].shape for part in parts], context.request.sizes)
+        )
         for place, spec in enumerate(first.outputs)
     )
     return replace(

@@ -1,4 +1,4 @@
-"""The parts of a job with several sizes: jobs of their own, one a size, which the worker that runs the job runs, too."""
+"""The parts of a job with several sizes: jobs of their own, one a size, which the job's worker runs in turn."""
 
 from __future__ import annotations
 
@@ -107,7 +107,12 @@ class _Mirror:
         if told == self._told or (self._told and told[0] == self._told[0] and told[1] < self._told[1]):
             return
         self._told = told
-        data = {"stage": Stage.TUNE.value, "status": "working", "message": f"{self._label}: {told[0]}", "share": told[1]}
+        data = {
+            "stage": Stage.TUNE.value,
+            "status": "working",
+            "message": f"{self._label}: {told[0]}",
+            "share": told[1],
+        }
         with context.database.transaction() as session:
             if jobs.holds(session, context.job.id, context.lease):
                 events.append(session, context.job.id, EventKind.STAGE, data, now=clock.now())

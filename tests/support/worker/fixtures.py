@@ -41,18 +41,8 @@ class OneJob(Runtime):
     """A worker that is told which job to claim, whatever else waits."""
 
     def claim(self, job_id: str) -> Job | None:
-        rules = self._rules()
         with self.database.transaction() as session:
-            return jobs.claim(
-                session,
-                job_id,
-                worker_id=self.id,
-                now=rules.now,
-                lease_seconds=self.settings.lease_seconds,
-                max_attempts=rules.max_attempts,
-                judging=rules.judging,
-                pause=rules.pause,
-            )
+            return self._claimed(session, job_id, self._rules())
 
     def run_job(self, job_id: str) -> None:
         job = None if self.shutdown.is_set() else self.claim(job_id)

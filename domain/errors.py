@@ -149,6 +149,31 @@ class ShapeMismatch(InvalidRequest):
     default_hint = "Name an input of the model, and give all its dimensions; fixed ones keep their size."
 
 
+class InvalidSizes(InvalidRequest):
+    code = "invalid_sizes"
+    default_hint = "Give each dimension one value or several different ones: --input-shape x:1/4/8,3,224,224."
+
+
+class SizesNotSupported(InvalidRequest):
+    code = "sizes_not_supported"
+    default_hint = "Create one job for each size."
+
+
+class SizesNotPlanned(SizesNotSupported):
+    code = "sizes_not_planned"
+    default_hint = "Plan one size: give every dimension one value."
+
+
+class InvalidFrequencies(InvalidRequest):
+    code = "invalid_frequencies"
+    default_hint = 'Give observed shapes with counts: [{"input_shapes": {"ids": [1, 20]}, "count": 12}].'
+
+
+class InvalidPadding(InvalidRequest):
+    code = "invalid_padding"
+    default_hint = "Name inputs of the model with the value that fills them up to the next size: --pad ids=0."
+
+
 class InvalidInputs(InvalidRequest):
     code = "invalid_inputs"
     default_hint = "Pass an .npz file with one array per input, with the names, shapes and dtypes of manifest.json."

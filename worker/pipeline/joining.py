@@ -80,6 +80,7 @@ class Linked:
 
     folder: Path
     parts: tuple[Part, ...]
+    served: Served
     weights: tuple[int, int]
     """Bytes in this library, and in those of the parts together."""
 
@@ -251,12 +252,23 @@ def link(context: JobContext, parts: Sequence[Part], served: Served) -> Linked:
     }
     engine = context.compiler(parts[0].artifact.toolchain.partition("/")[0])
     answer = context.ask(engine, "join", params, timeout=COMPILE_SECONDS)
-    return Linked(folder=folder, parts=tuple(parts), weights=(answer["weight_bytes"], answer["separate_weight_bytes"]))
+    weights = (int(answer["weight_bytes"]), int(answer["separate_weight_bytes"]))
+    return Linked(folder=folder, parts=tuple(parts), served=_without(served, answer["exact"]), weights=weights)
 
 
-def verify(context: JobContext, linked: Linked, served: Served) -> Joined:
+def _without(served: Served, exact: Sequence[str]) -> Served:
+    """Leave out dimensions of which the library serves exact values alone."""
+    choice = [
+        f"Only the exact values of {name} are served: sizes of outputs follow from it in a way that is not known."
+        for name in exact
+    ]
+    dimensions = (Dimension(name=each.name) if each.name in exact else each for each in served.dimensions)
+    return Served(dimensions=tuple(dimensions), choice=(*served.choice, *choice))
+
+
+def verify(context: JobContext, linked: Linked) -> Joined:
     """Verify the library of all sizes and describe it. Raises VerificationFailed, EngineError."""
-    parts, folder = linked.parts, linked.folder
+    parts, folder, served = linked.parts, linked.folder, linked.served
     context.engines.close_all()
     for part in parts:
         _require_equal(context, part, folder)

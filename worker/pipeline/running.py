@@ -127,7 +127,7 @@ class Pipeline:
         served = step(Stage.BASELINE, lambda: joining.examine(context))
         ended = step(Stage.TUNE, lambda: parts.run(context, self.run_part))
         linked = step(Stage.COMPILE, lambda: joining.link(context, joining.opened(context, ended), served))
-        joined = step(Stage.VERIFY, lambda: joining.verify(context, linked, served))
+        joined = step(Stage.VERIFY, lambda: joining.verify(context, linked))
         started = clock.now()
         stored = step(Stage.PUBLISH, lambda: publishing.put(context, joining.write(context, joined)))
         result = replace(stored, placement=_placement(context))

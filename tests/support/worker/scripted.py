@@ -353,7 +353,7 @@ class ScriptedEngine:
             _touch(Path(params["out_dir"]) / name)
         if "joint" in self._script.wrong:
             _touch(Path(params["out_dir"]) / "poisoned")
-        return {"files": files, "weight_bytes": 1_000_000, "separate_weight_bytes": 2_000_000}
+        return {"files": files, "weight_bytes": 1_000_000, "separate_weight_bytes": 2_000_000, "exact": []}
 
     def _audit(self, params: dict[str, Any]) -> dict[str, Any]:
         chosen = _fastest(params["records"])

@@ -8,6 +8,11 @@
     │   ├── UnsupportedOperators      no engine can import the model
     │   ├── ShapeRequired             a dynamic dimension has no value
     │   ├── ShapeMismatch             a given shape does not fit the model
+    │   ├── InvalidSizes              several values of a dimension: repeated, or too many
+    │   ├── SizesNotSupported         several sizes with a target, runner or format that has one
+    │   │   └── SizesNotPlanned
+    │   ├── InvalidFrequencies        observed shapes that no size serves, or without effect
+    │   ├── InvalidPadding            a value that an input cannot hold, or an input without one
     │   ├── InvalidInputs             arrays that do not fit a bundle's inputs
     │   ├── InvalidDataSet            not an .npz file of rows, or not finite
     │   ├── DataMismatch              a data set that does not fit the model
@@ -52,7 +57,8 @@
     │   ├── DataSetInUse
     │   ├── DataSetNameTaken          the owner has another data set of that name
     │   ├── JobNotFinished
-    │   └── JobAlreadyFinished
+    │   ├── JobAlreadyFinished
+    │   └── JobIsPart                 canceled and retried with the job of all sizes
     ├── EngineError               an engine failed the host
     │   ├── EngineNotInstalled
     │   ├── EngineInstallFailed

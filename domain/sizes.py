@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from domain import errors
 from domain.models import TensorSpec
@@ -20,6 +21,9 @@ MOST = 16
 """Limit of sizes of one job."""
 _LEAST_SHARE = 0.5
 """Of an equal share: what the rarest size has at least, before the shares are made to add up to 1."""
+
+_RUNS = 100_000
+"""Runs that express shares as frequencies."""
 
 Choice = int | Sequence[int] | Mapping[int, float]
 """A dimension in a request: its value, several values, or several with the frequency of each."""
@@ -56,9 +60,6 @@ class _Dimension:
     input: str
     """The first input that has it in the request."""
 
-    @property
-    def shown(self) -> str:
-        return "/".join(map(str, self.values))
 
 
 def values_of(choice: Choice) -> tuple[int, ...]:
@@ -114,6 +115,34 @@ def shares(weights: Sequence[float]) -> list[float]:
     least = _LEAST_SHARE / len(weights)
     raised = [max(weight / total if total else 0.0, least) for weight in weights]
     return [share / sum(raised) for share in raised]
+
+
+def shown(choice: Choice) -> str:
+    """Return the values of a dimension as text, such as ``1/4/8``."""
+    return "/".join(map(str, values_of(choice)))
+
+
+def choices_of(sizes: Sequence[Size]) -> dict[str, list[Choice]]:
+    """Return the shapes of a request for these sizes, each dimension with all its values."""
+    found: dict[str, list[Choice]] = {}
+    for name in sizes[0].input_shapes if sizes else ():
+        axes = zip(*(size.input_shapes[name] for size in sizes), strict=True)
+        values = [list(dict.fromkeys(axis)) for axis in axes]
+        found[name] = [axis[0] if len(axis) == 1 else axis for axis in values]
+    return found
+
+
+def frequencies_of(sizes: Sequence[Size]) -> list[dict[str, Any]]:
+    """Return observed shapes that give the sizes their shares; none if these are equal."""
+    if len({round(size.share * _RUNS) for size in sizes}) <= 1:
+        return []
+    return [
+        {
+            "input_shapes": {name: list(shape) for name, shape in size.input_shapes.items()},
+            "count": max(1, round(size.share * _RUNS)),
+        }
+        for size in sizes
+    ]
 
 
 def serving(sizes: Sequence[Mapping[str, int]], values: Mapping[str, int], batch: Collection[str] = ()) -> int | None:
@@ -248,14 +277,16 @@ def _same(name: str, known: _Dimension, given: _Dimension) -> _Dimension:
     ]
     differ = set(known.values) != set(given.values)
     if differ or (known.frequencies and given.frequencies and pairs[0] != pairs[1]):
-        what = f"is {known.shown} in input {known.input!r} and {given.shown} in {given.input!r}"
+        what = f"is {shown(known.values)} in input {known.input!r} and {shown(given.values)} in {given.input!r}"
         raise errors.ShapeMismatch(
             f"dimension {name!r} {what if differ else 'has different frequencies in two inputs'}",
             hint="Both dimensions have the same name in the model: give them the same size"
             f"{'s, or give one input alone' if len(known.values) + len(given.values) > 2 else ''}.",
             details={"symbol": name, "inputs": {each.input: _plain(each.values) for each in (known, given)}},
         )
-    return known if known.frequencies else given
+    if known.frequencies or not given.frequencies:
+        return known
+    return replace(known, frequencies=tuple(pairs[1][value] for value in known.values))
 
 
 def _plain(values: tuple[int, ...]) -> int | list[int]:

@@ -54,8 +54,8 @@ class Cli:
     """Default: ``--field-name``. A switch is written ``--on/--off``."""
     metavar: str | None = None
     text: str | None = None
-    """How the text is parsed: ``share``, ``minutes`` (to seconds), ``shapes``, ``labels`` or
-    ``names``."""
+    """How the text is parsed: ``share``, ``minutes`` (to seconds), ``shapes``, ``frequencies`` (of a file),
+    ``padding``, ``labels`` or ``names``."""
 
 
 @dataclass(frozen=True)
@@ -445,16 +445,45 @@ class JobDraft:
     budget: BudgetDraft | None = _option(
         description="Null: the server's TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless it is set."
     )
-    input_shapes: dict[str, list[int]] = _option(
+    input_shapes: dict[str, list[int | list[int] | dict[int, float]]] = _option(
         factory=dict,
         max_length=256,
-        description="Required for inputs with dynamic dimensions.",
+        description="Required for inputs with dynamic dimensions. A dimension is a size, a list of sizes, or an object "
+        "from each size to how often it occurs: several sizes become entry points of one bundle, at most 16. "
+        "Dimensions of the same name in the model move together, so one of their inputs is enough.",
         cli=Cli(
             BUILD,
             flag="--input-shape",
-            metavar="NAME:1,3,224,224",
-            help="Shape of an input with dynamic dimensions; repeatable.",
+            metavar="NAME:1/4/8,3,224,224",
+            help="Shape of an input with dynamic dimensions; repeatable. Several values of a dimension, 1/4/8, become "
+            "entry points of one bundle; 16@6/32@3 states how often each occurs.",
             text="shapes",
+        ),
+    )
+    frequencies: list[dict[str, Any]] = _option(
+        factory=list,
+        max_length=10_000,
+        description="With several sizes: shapes with which the model is run, and how often. Each counts for the size "
+        "that serves it, and the budget is shared in proportion.",
+        cli=Cli(
+            BUILD,
+            metavar="FILE.json",
+            help='With several sizes: observed shapes, [{"input_shapes": {"ids": [1, 20]}, "count": 12}, …]. Sizes '
+            "that serve more runs get more of the budget.",
+            text="frequencies",
+        ),
+    )
+    padding: dict[str, float] = _option(
+        factory=dict,
+        max_length=256,
+        description="With several sizes: value by input with which it may be padded to the next size without changing "
+        "the results.",
+        cli=Cli(
+            BUILD,
+            flag="--pad",
+            metavar="NAME=VALUE",
+            help="With several sizes: the input may be padded with this value to the next size; repeatable.",
+            text="padding",
         ),
     )
     data: str | None = _option(

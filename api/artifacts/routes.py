@@ -20,7 +20,7 @@ from api.jobs import requests, shapes
 from api.middleware import conditional
 from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
-from domain import errors, targets
+from domain import errors, sizes, targets
 from domain.artifacts import Artifact
 from domain.jobs import Precision
 from domain.tokens import Principal
@@ -188,7 +188,8 @@ def _why(found: Artifact, target: str | None, device: str | None) -> str:
     scope = "".join(
         [f" for target {target}" if target else " for any target", f" on device {device}" if device else ""]
     )
-    made_for = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in sorted(found.input_shapes.items()))
+    shapes_of = sorted(sizes.choices_of(found.sizes).items()) or sorted(found.input_shapes.items())
+    made_for = " ".join(f"{name}:{','.join(map(sizes.shown, shape))}" for name, shape in shapes_of)
     return (
         f"The smallest median of this model's verified {found.precision} artifacts{scope}: {median:.3f} ms "
         f"({found.report.published} on {found.device_key}{', for ' if made_for else ''}{made_for})."

@@ -19,7 +19,10 @@ class Artifact(BaseModel):
     bytes: int
     job_id: str | None = Field(description="The job that published it first; null if it has another owner.")
     model_digest: ModelDigest
-    input_shapes: dict[str, list[int]]
+    input_shapes: dict[str, list[int]] = Field(
+        description="Of a bundle of several sizes, with 0 for the dimensions that vary."
+    )
+    sizes: list[job_schemas.Size] = Field(description="Entry points of the bundle; empty if it has one.")
     target: str
     device_key: str
     toolchain: str

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
+
+from domain import sizes
+from domain.sizes import Choice
 
 UNKNOWN = "–"
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -99,9 +103,15 @@ def gflops(value: float | None) -> str:
     return UNKNOWN if value is None else f"{digits(value)} GFLOPS"
 
 
-def shape(sizes: list[int | str | None] | tuple[int | str | None, ...]) -> str:
-    """Format a shape: ``1×3×224×224``; a dynamic dimension is its symbol, or a question mark."""
-    return "×".join("?" if one is None else str(one) for one in sizes) or "scalar"
+def shape(dimensions: Sequence[Choice | str | None]) -> str:
+    """Format a shape: ``1×3×224×224``; a dynamic dimension is its symbol or a question mark, or several values."""
+    return "×".join(map(_dimension, dimensions)) or "scalar"
+
+
+def _dimension(value: Choice | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or "?"
+    return f"({sizes.shown(value)})" if not isinstance(value, int) else str(value)
 
 
 def words(name: str) -> str:

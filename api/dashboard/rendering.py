@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from api.dashboard import assets, formats
 from api.middleware.credentials import COOKIE
-from domain import release
+from domain import release, sizes
 from domain.tokens import Principal
 
 NAVIGATION = (
@@ -38,6 +38,7 @@ _FILTERS = {
     "gflops": formats.gflops,
     "digits": formats.digits,
     "shape": formats.shape,
+    "choices": sizes.choices_of,
     "words": formats.words,
     "toolchain": formats.toolchain,
 }

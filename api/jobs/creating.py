@@ -16,7 +16,7 @@ from api.jobs import drafts, fitting
 from api.jobs.drafts import JobDraft
 from api.jobs.requests import default_total_seconds, job_request
 from api.settings import ApiSettings
-from domain import destinations, targets
+from domain import destinations, sizes, targets
 from domain.data_sets import DataSet
 from domain.destinations import AllowedHosts
 from domain.jobs import AccuracyGate, Job, JobRequest, MeasureOptions, Precision, RunnerKind, TunerOptions
@@ -122,6 +122,8 @@ def complete(session: Session, draft: JobDraft, principal: Principal, settings: 
     inherited = _given_fields(old, models.get(session, old.model_digest))
     if old.budget.total_seconds == default_total_seconds(old.budget, settings):
         del inherited["budget"]["total_seconds"]  # not requested: it follows the new budget
+    if "input_shapes" in given:
+        del inherited["frequencies"], inherited["padding"]  # of other sizes
     _drop_unusable(inherited, merge(inherited, given), old, model)
     try:
         return drafts.ADAPTER.validate_python({**merge(inherited, given), "model": model.digest}), model
@@ -152,7 +154,9 @@ def _given_fields(request: JobRequest, model: Model) -> dict[str, Any]:
         "measure": _changed(request.measure, MeasureOptions()),
         "tuner_options": options,
         "runtimes": [str(runtime) for runtime in request.runtimes],
-        "input_shapes": {name: list(shape) for name, shape in request.input_shapes.items()},
+        "input_shapes": sizes.choices_of(request.sizes) or {name: list(of) for name, of in request.input_shapes.items()},
+        "frequencies": sizes.frequencies_of(request.sizes),
+        "padding": dict(request.padding),
         "labels": dict(request.labels),
     }
 
@@ -185,4 +189,7 @@ def _drop_unusable(inherited: dict[str, Any], merged: Mapping[str, Any], old: Jo
     for name in fitting.without_effect(list(options), tuner=str(merged["tuner"]), search=search):
         del options[name]
     known = {spec.name for spec in model.facts.inputs}
+    if not known.issuperset(inherited["input_shapes"]):
+        inherited.pop("frequencies", None)
+        inherited.pop("padding", None)
     inherited["input_shapes"] = {name: shape for name, shape in inherited["input_shapes"].items() if name in known}

@@ -15,11 +15,13 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     TypeAdapter,
+    WithJsonSchema,
     create_model,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict
 
 from tunesmith import job_draft
 
@@ -33,10 +35,58 @@ def _number(value: Any) -> Any:
 
 
 _Size = Annotated[int, BeforeValidator(_number)]
+_SIZE: TypeAdapter[int] = TypeAdapter(_Size)
+_FREQUENCY: TypeAdapter[float] = TypeAdapter(
+    Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+)
+_SIZE_SCHEMA = {"type": "integer"}
+
+
+def _dimension(value: Any) -> Any:
+    """Validate a size, a list of sizes, or an object from sizes to frequencies."""
+    if isinstance(value, list):
+        return [_SIZE.validate_python(size) for size in value]
+    if isinstance(value, dict):
+        return {_SIZE.validate_python(size): _FREQUENCY.validate_python(often) for size, often in value.items()}
+    return _SIZE.validate_python(value)
+
+
+_Dimension = Annotated[
+    Any,
+    BeforeValidator(_dimension),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _SIZE_SCHEMA,
+                {"type": "array", "items": _SIZE_SCHEMA, "minItems": 1},
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": "^[1-9][0-9]{0,9}$"},
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+                    "minProperties": 1,
+                },
+            ]
+        }
+    ),
+]
+_Shape = Annotated[list[_Size], Field(max_length=16)]
+
+
+class ObservedShapes(TypedDict):
+    """Shapes with which a model is run."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    input_shapes: dict[str, _Shape]
+    count: Annotated[int, BeforeValidator(_number), Field(ge=1, le=2**53, description="Number of runs.")]
+
+
 _KINDS: dict[str, Any] = {
     "labels": dict[_Label, _Label],
     "runtimes": list[Annotated[str, StringConstraints(max_length=100)]],
-    "input_shapes": dict[str, Annotated[list[_Size], Field(max_length=16)]],
+    "input_shapes": dict[str, Annotated[list[_Dimension], Field(max_length=16)]],
+    "frequencies": list[ObservedShapes],
+    "padding": dict[str, Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]],
     "secret": SecretStr | None,
 }
 """Types of options that are stricter than their annotation, by name."""

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from domain import errors, placing, targets
-from domain.jobs import AccuracyGate, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
+from domain.jobs import AccuracyGate, BundleFormat, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
+from domain.models import ModelFormat
 from domain.targets import Device
 
 _TRACKER = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<port>[0-9]{1,5})")
@@ -41,6 +42,30 @@ def check(request: JobRequest, *, tuner_options: Collection[str], measure: Colle
             f"runner 'none' measures nothing, so {what} would have no effect",
             hint="Remove them to build with stored records, or use runner 'local' or 'rpc'.",
         )
+
+
+_JOINED = (BundleFormat.SHARED, BundleFormat.STATIC, BundleFormat.WHEEL, BundleFormat.ONNX)
+"""Formats with a library, in which the entry points of several sizes are joined."""
+
+
+def check_sizes(request: JobRequest, model_format: ModelFormat) -> None:
+    """Check that several sizes can be joined to one bundle. Raises SizesNotSupported."""
+    if not request.sizes:
+        return
+    what, hint = None, None
+    if model_format is ModelFormat.IRMODULE:
+        what = "IRModules have one size"
+    elif request.runner is not RunnerKind.LOCAL:
+        what, hint = f"runner {str(request.runner)!r} builds one size", "Use runner 'local', or one job for each size."
+    elif targets.kind_of(request.target) == "cuda":
+        what, hint = "bundles for cuda have one size", "Use a target of llvm, or one job for each size."
+    elif request.bundle_format not in _JOINED:
+        formats = ", ".join(repr(str(each)) for each in _JOINED)
+        what = f"bundles of format {str(request.bundle_format)!r} have one size"
+        hint = f"Use one of {formats}, or one job for each size."
+    if what is not None:
+        number = len(request.sizes)
+        raise errors.SizesNotSupported(f"{what}, and the request has {number}", hint=hint, details={"sizes": number})
 
 
 def _check_precision(request: JobRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from api.jobs import fitting, shapes
 from api.jobs.drafts import JobDraft
 from api.settings import ApiSettings
-from domain import data_sets, errors, targets
+from domain import data_sets, errors, sizes, targets
 from domain.artifacts import Runtime
 from domain.data_sets import DataSet
 from domain.errors import InvalidRequest
@@ -27,7 +27,8 @@ from domain.jobs import (
     Tuner,
     TunerOptions,
 )
-from domain.models import Model, ModelFormat
+from domain.models import Model, ModelFacts, ModelFormat
+from domain.sizes import Observed, Size
 from tunesmith import job_draft
 from tunesmith.job_draft import BudgetDraft, TunerDraft
 
@@ -38,9 +39,13 @@ _SECONDS_A_TRIAL = 10.0
 
 def job_request(draft: JobDraft, model: Model, settings: ApiSettings, *, data_set: DataSet | None = None) -> JobRequest:
     """Return the stored request. Raises the InvalidRequest that describes the invalid value or combination."""
-    shapes.check(model.facts, draft.input_shapes)
-    if data_set is not None:
-        _check_data(data_set, model, draft)
+    several = _sizes(draft, model.facts)
+    input_shapes = {} if several else sizes.shapes_of(model.facts.inputs, draft.input_shapes)
+    for each in [size.input_shapes for size in several] or [input_shapes]:
+        shapes.check(model.facts, each)
+        if data_set is not None:
+            _check_data(data_set, model, draft, each)
+    sizes.check_padding(model.facts.inputs, several, draft.padding)
     request = JobRequest(
         model_digest=model.digest,
         budget=_budget(draft.budget, settings),
@@ -53,8 +58,11 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings, *, data_se
         precision=member(Precision, draft.precision, "precision", errors.UnknownPrecision),
         accuracy=AccuracyGate(**asdict(draft.accuracy)),
         bundle_format=member(BundleFormat, draft.bundle_format, "bundle_format", errors.InvalidOption),
-        runtimes=_runtimes(draft.runtimes),
-        input_shapes={name: tuple(shape) for name, shape in draft.input_shapes.items()},
+        # What the sizes have in common is one library.
+        runtimes=(Runtime.TVM,) if several else _runtimes(draft.runtimes),
+        input_shapes=input_shapes,
+        sizes=several,
+        padding=dict(draft.padding),
         data=data_set.id if data_set else None,
         measure=MeasureOptions(**asdict(draft.measure)),
         tuner_options=_tuner_options(draft.tuner_options),
@@ -62,6 +70,7 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings, *, data_se
         labels=dict(draft.labels),
         group=draft.group,
     )
+    fitting.check_sizes(request, model.facts.format)
     if model.facts.format is ModelFormat.IRMODULE:
         request = fitting.for_module(request, tuner_options=set(_given(draft.tuner_options)))
     fitting.check(
@@ -73,9 +82,18 @@ def job_request(draft: JobDraft, model: Model, settings: ApiSettings, *, data_se
     return request
 
 
-def _check_data(data_set: DataSet, model: Model, draft: JobDraft) -> None:
+def _sizes(draft: JobDraft, facts: ModelFacts) -> tuple[Size, ...]:
+    """Return the sizes of the request; none if it has one."""
+    shapes.check_given(facts, draft.input_shapes)
+    observed = [Observed(**each) for each in draft.frequencies]
+    return sizes.expand(facts.inputs, draft.input_shapes, observed=observed)
+
+
+def _check_data(
+    data_set: DataSet, model: Model, draft: JobDraft, input_shapes: Mapping[str, tuple[int, ...]]
+) -> None:
     """Raise DataMismatch if the model cannot take the rows, or none would be left to judge."""
-    inputs = [replace(spec, shape=tuple(draft.input_shapes.get(spec.name, spec.shape))) for spec in model.facts.inputs]
+    inputs = [replace(spec, shape=input_shapes.get(spec.name, spec.shape)) for spec in model.facts.inputs]
     found = data_sets.fit(data_set.facts, inputs, model.facts.outputs)
     data_sets.split(data_set.facts, found, calibrates=draft.precision in (Precision.INT8, Precision.AUTO))
 

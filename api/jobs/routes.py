@@ -30,6 +30,7 @@ from storage import (
     idempotency,
     job_queries,
     jobs,
+    model_overviews,
     models,
     owners,
     quotas,
@@ -86,6 +87,8 @@ def planned(services: Services, principal: Principal, draft: JobDraft, left: Cal
         data_set = creating.data_set_of(session, whole, principal)
         request = job_request(whole, model, services.settings, data_set=data_set)
         creating.check_cpu(session, request, services.settings)
+    if request.sizes:
+        raise errors.SizesNotPlanned(f"a plan has one size, and the request has {len(request.sizes)}")
     return planning.make(services, request, model, left)
 
 
@@ -99,6 +102,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
             state=wanted.state,
             model_digest=owners.model(session, wanted.model, principal).digest if wanted.model else None,
             label=parse_label(wanted.label) if wanted.label else None,
+            part_of=wanted.part_of,
             text=wanted.text,
             group=wanted.group,
             target=" ".join(wanted.target.split()) if wanted.target else None,
@@ -174,7 +178,8 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
     failures = records.failures_of_job(session, job_id)
     results = StageResults(stage.result for stage in finished if stage.result is not None)
     return schemas.JobDetail(
-        **base.model_dump(),
+        **base.model_dump(exclude={"sizes"}),
+        sizes=_sizes(session, jobs.get(session, job_id)),
         planned=schemas.planned(results.find(PlanResult)),
         choice=list(results.choice),
         timeline=[
@@ -190,6 +195,16 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
         tasks=[schemas.task(task) for task in tasks],
         failures={error.value: count for error, count in failures.items()},
     )
+
+
+def _sizes(session: Session, job: Job) -> list[schemas.SizeState]:
+    """Return the states of a job's sizes; none for a job of one size."""
+    parts = jobs.parts(session, job.id) if job.request.sizes else []
+    gains = model_overviews.gains(session, [part.artifact_id for part in parts if part.artifact_id])
+    return [
+        schemas.size(size, part, gains.get(part.artifact_id or ""))
+        for size, part in zip(job.request.sizes, parts, strict=True)
+    ]
 
 
 @router.post(
@@ -230,7 +245,8 @@ def retry(services: ServicesDep, principal: Submitter, job_id: str, idempotency_
 
 
 def _again(session: Session, old: Job, principal: Principal, now: datetime) -> str:
-    """Create the job again and return the new id. Raises JobNotFinished and JobAlreadyFinished."""
+    """Create the job again and return the new id. Raises JobIsPart, JobNotFinished and JobAlreadyFinished."""
+    jobs.check_whole(old)
     if not old.state.is_final:
         raise errors.JobNotFinished(f"job {old.id} is {old.state}; only ended jobs can be retried")
     if old.state is JobState.SUCCEEDED:
@@ -292,6 +308,9 @@ class JobQuery(Listed):
     state: JobState | None = None
     model: str | None = Field(default=None, max_length=200, description="Id or digest.")
     label: str | None = Field(default=None, max_length=500, description="NAME=VALUE.", examples=["team=vision"])
+    part_of: str | None = Field(
+        default=None, max_length=200, description="The parts of this job, one for each of its sizes; else none is listed."
+    )
     group: str | None = Field(default=None, max_length=200, description="The group that the jobs were created in.")
     target: str | None = Field(
         default=None,

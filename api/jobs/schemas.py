@@ -21,10 +21,12 @@ from domain.jobs import Job as DomainJob
 from domain.jobs import Placement as DomainPlacement
 from domain.models import Model
 from domain.profiles import Bound
+from domain.sizes import Size as DomainSize
 from domain.stage_results import PlanResult
 from domain.tuning_tasks import TuningTask
 from domain.webhooks import Webhook
 from domain.workers import FleetWarning, Worker
+from storage.model_overviews import Gain
 
 
 class Budget(BaseModel):
@@ -57,8 +59,32 @@ class Accuracy(BaseModel):
     top1: float | None
 
 
+class Size(BaseModel):
+    """One entry point of a job of several sizes."""
+
+    name: str = Field(description="The value of every dimension that varies: batch=1, sequence=16.")
+    values: dict[str, int] = Field(description="By dimension: its name in the model, else INPUT.AXIS.")
+    input_shapes: dict[str, list[int]]
+    share: float = Field(description="Of the budget, and of the runs that are expected.")
+
+
+class SizeState(Size):
+    """An entry point, and the job that tunes it."""
+
+    job: str = Field(description="Id of the part: a job of this size.")
+    state: JobState
+    stage: Stage | None
+    trials_done: int
+    trials_planned: int
+    artifact: str | None = Field(description="Id of the part's own artifact.")
+    median: float | None = Field(description="Median seconds of a run; null before it is known.")
+    speedup_over_untuned: float | None
+    speedup_over_reference: float | None
+
+
 class Job(BaseModel):
     id: str
+    part_of: str | None = Field(description="The job of several sizes of which this one tunes one; null for others.")
     owner: str = Field(description="Owner; admins see the jobs of all owners.")
     state: JobState
     stage: Stage | None = Field(description="The current stage, or the last one reached.")
@@ -80,7 +106,9 @@ class Job(BaseModel):
     tuner_options: dict[str, Any] = Field(
         description="As requested or by default; a tuner ignores options of other tuners."
     )
-    input_shapes: dict[str, list[int]]
+    input_shapes: dict[str, list[int]] = Field(description="Empty with several sizes.")
+    sizes: Sequence[Size] = Field(description="Entry points of the bundle, if there are several.")
+    padding: dict[str, float] = Field(description="With several sizes: what inputs may be padded with.")
     data: str | None = Field(description="Id of the data set; null for seeded inputs alone.")
     priority: int
     labels: dict[str, str]
@@ -177,6 +205,7 @@ class Planned(BaseModel):
 
 
 class JobDetail(Job):
+    sizes: Sequence[SizeState] = Field(description="Entry points of the bundle, if there are several.")
     planned: Planned | None = Field(description="Null before the plan stage ends.")
     choice: list[str] = Field(description="Why this engine and tuner were chosen, as far as decided.")
     timeline: list[StageTime] = Field(description="The finished stages, in order.")
@@ -504,6 +533,20 @@ def job(
 
 def warning(value: FleetWarning) -> shared.Notice:
     return shared.fill(shared.Notice, value, details={})
+
+
+def size(value: DomainSize, part: DomainJob, gain: Gain | None) -> SizeState:
+    """Convert a size with the job that tunes it; ``gain`` is that of its artifact."""
+    return shared.fill(
+        SizeState,
+        part,
+        value,
+        job=part.id,
+        artifact=part.artifact_id,
+        median=gain.median if gain else None,
+        speedup_over_untuned=gain.over_untuned if gain else None,
+        speedup_over_reference=gain.over_reference if gain else None,
+    )
 
 
 def created(value: Job, webhook: Webhook | None, *, shows_secret: bool) -> CreatedJob:

@@ -6,12 +6,25 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 
-from domain import errors
+from domain import errors, sizes
 from domain.models import ModelFacts, TensorSpec
+from domain.sizes import Choice
 
 _MOST = 2**31 - 1
 _MOST_ELEMENTS = 2**33
 """Limit over all inputs, 32 GiB of f32. Larger inputs would only exhaust the host's memory later."""
+
+
+def check_given(facts: ModelFacts, shapes: Mapping[str, Sequence[Choice]]) -> None:
+    """Check each value of a request by itself. Raises ShapeMismatch."""
+    inputs = {spec.name: spec for spec in facts.inputs}
+    for name, choices in shapes.items():
+        if name not in inputs:
+            raise _unknown(name, list(inputs))
+        every = [sizes.values_of(choice) for choice in choices]
+        longest = max(map(len, every), default=1)
+        for place in range(longest):
+            _check_one(inputs[name], [values[min(place, len(values) - 1)] if values else 0 for values in every])
 
 
 def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -39,8 +52,8 @@ def parse(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Parse texts of the form ``NAME:1,3,224,224``; a name may contain colons. Raises ShapeMismatch."""
     found: dict[str, tuple[int, ...]] = {}
     for text in texts:
-        name, _, sizes = text.rpartition(":")
-        numbers = sizes.split(",") if sizes else []
+        name, _, listed = text.rpartition(":")
+        numbers = listed.split(",") if listed else []
         if not name or not all(number.isascii() and number.isdigit() for number in numbers):
             raise errors.ShapeMismatch(f"{text[:80]!r} is not a valid shape", hint="Write NAME:1,3,224,224.")
         found[name] = tuple(int(number[:10]) for number in numbers)
@@ -88,16 +101,16 @@ def _check_symbols(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Sequen
 
 
 def _check_size(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
-    sizes = {
+    elements = {
         spec.name: math.prod(size for size in shapes.get(spec.name, spec.shape) if isinstance(size, int))
         for spec in facts.inputs
     }
-    if sum(sizes.values()) > _MOST_ELEMENTS:
-        largest = max(sizes, key=sizes.__getitem__)
+    if sum(elements.values()) > _MOST_ELEMENTS:
+        largest = max(elements, key=elements.__getitem__)
         raise errors.ShapeMismatch(
-            f"the inputs have {sum(sizes.values())} elements, {largest!r} alone {sizes[largest]}; "
+            f"the inputs have {sum(elements.values())} elements, {largest!r} alone {elements[largest]}; "
             f"the limit is {_MOST_ELEMENTS}",
-            details={"elements": sizes, "limit": _MOST_ELEMENTS},
+            details={"elements": elements, "limit": _MOST_ELEMENTS},
         )
 
 

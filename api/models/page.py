@@ -161,6 +161,6 @@ def _places(builds: Sequence[ModelBuild]) -> list[BuildPlace]:
     found: dict[tuple[str, ...], list[ModelBuild]] = {}
     for build in builds:
         made = build.artifact
-        shapes = json.dumps(made.input_shapes, sort_keys=True)
+        shapes = json.dumps([made.input_shapes, *(size.input_shapes for size in made.sizes)], sort_keys=True)
         found.setdefault((made.target, made.device_key, made.precision, shapes), []).append(build)
     return [BuildPlace(builds=together) for together in found.values()]

@@ -22,10 +22,11 @@ from api.auth import Reader
 from api.dashboard import formats, rendering
 from api.fleet import device_names
 from api.services import Services, ServicesDep
-from domain import errors
+from domain import errors, sizes
 from domain.artifacts import Artifact, Report, Timing, Variant
 from domain.digests import ModelDigest
 from domain.jobs import Job, JobState
+from domain.sizes import Choice
 from domain.tokens import Principal
 from domain.tuning_tasks import TuningTask
 from storage import artifacts, jobs, model_overviews, owners, tuning_tasks
@@ -41,8 +42,8 @@ _DRIFT = 0.02
 """Differences of the reference's time that are pointed out."""
 
 Verdict = Literal["faster", "slower", "alike", "unknown"]
-_LEFT_OUT = ("model_digest", "labels", "group", "priority")
-"""Fields of a request that do not affect the build."""
+_LEFT_OUT = ("model_digest", "labels", "group", "priority", "sizes")
+"""Fields of a request that do not affect the build, and the sizes, which are shown as shapes."""
 _Ids = Annotated[list[Annotated[str, Query(max_length=200)]], Query(max_length=100)]
 
 
@@ -81,20 +82,20 @@ class Side:
         return self.job.placement.toolchain.identity if self.job and self.job.placement else None
 
     @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+    def shapes(self) -> Mapping[str, Sequence[Choice]]:
         if self.artifact:
-            return self.artifact.input_shapes
-        return self.job.request.input_shapes if self.job else {}
+            return sizes.choices_of(self.artifact.sizes) or self.artifact.input_shapes
+        return sizes.choices_of(self.job.request.sizes) or self.job.request.input_shapes if self.job else {}
 
     @property
     def options(self) -> dict[str, str]:
         """Options of the request by name; for an artifact without a visible job, those that it stores."""
         if self.job:
             request = {name: value for name, value in asdict(self.job.request).items() if name not in _LEFT_OUT}
-            return dict(_flat(request))
+            return dict(_flat(request | {"input_shapes": dict(self.shapes)}))
         assert self.artifact is not None  # noqa: S101 - a side has one or the other
         stored = {"target": self.artifact.target, "precision": self.artifact.precision}
-        return dict(_flat(stored | {"input_shapes": dict(self.artifact.input_shapes)}))
+        return dict(_flat(stored | {"input_shapes": dict(self.shapes)}))
 
 
 @router.get("/compare")

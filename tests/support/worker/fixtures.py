@@ -90,13 +90,14 @@ class Bench:
         seconds: float | None = None,
         total_seconds: float | None = None,
         content: bytes = b"a model",
+        facts: ModelFacts = FACTS,
         owner: str = LOCAL_OWNER,
         **request: Any,
     ) -> str:
         blob = self.blobs.put([content])
         now = clock.now()
         with self.database.transaction() as session:
-            models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=FACTS, now=now)
+            models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=facts, now=now)
             budget = Budget(trials=trials, seconds=seconds, total_seconds=total_seconds)
             wanted = JobRequest(model_digest=blob.digest, budget=budget, **request)
             return jobs.create(session, wanted, now=now, owner=owner).id

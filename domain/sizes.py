@@ -61,7 +61,6 @@ class _Dimension:
     """The first input that has it in the request."""
 
 
-
 def values_of(choice: Choice) -> tuple[int, ...]:
     """Return the values of a dimension in a request."""
     return (choice,) if isinstance(choice, int) else tuple(choice)

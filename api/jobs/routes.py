@@ -309,7 +309,9 @@ class JobQuery(Listed):
     model: str | None = Field(default=None, max_length=200, description="Id or digest.")
     label: str | None = Field(default=None, max_length=500, description="NAME=VALUE.", examples=["team=vision"])
     part_of: str | None = Field(
-        default=None, max_length=200, description="The parts of this job, one for each of its sizes; else none is listed."
+        default=None,
+        max_length=200,
+        description="The parts of this job, one for each of its sizes; else none is listed.",
     )
     group: str | None = Field(default=None, max_length=200, description="The group that the jobs were created in.")
     target: str | None = Field(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from domain import sizes
 from domain.artifacts import Artifact
@@ -62,54 +59,6 @@ def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
 
 
-def masked_text(*, causal: bool = True) -> bytes:
-    """Attention over a masked sequence: ``ids`` and ``mask`` [batch, length] to ``y`` [batch, length, 8].
-
-    If not ``causal`` by its mask, ``y`` depends on padding.
-    """
-    dice = random.Random(3)  # noqa: S311 - weights, not secrets
-
-    def floats(name: str, *shape: int) -> TensorProto:
-        count = 1
-        for size in shape:
-            count *= size
-        return helper.make_tensor(name, TensorProto.FLOAT, shape, [dice.uniform(-1, 1) for _ in range(count)])
-
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["x"]),
-        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["x", "t"], ["scores"]),
-        helper.make_node("Unsqueeze", ["mask", "one"], ["wide"]),
-        helper.make_node("Sub", ["wide", "unit"], ["lower"]),
-        helper.make_node("Mul", ["lower", "much"], ["bias"]),
-        helper.make_node("Add", ["scores", "bias"], ["masked"]),
-        helper.make_node("Softmax", ["masked"], ["shares"], axis=-1),
-        helper.make_node("MatMul", ["shares", "x"], ["mixed"]),
-        helper.make_node("MatMul", ["mixed", "w"], ["y"]),
-    ]
-    tensors = [
-        floats("table", 10, 16),
-        floats("w", 16, 8),
-        helper.make_tensor("one", TensorProto.INT64, [1], [1]),
-        helper.make_tensor("unit", TensorProto.FLOAT, [], [1.0]),
-        helper.make_tensor("much", TensorProto.FLOAT, [], [1e4 if causal else 0.0]),
-    ]
-    shape = ["batch", "length"]
-    graph = helper.make_graph(
-        nodes,
-        "text",
-        [
-            helper.make_tensor_value_info("ids", TensorProto.INT64, shape),
-            helper.make_tensor_value_info("mask", TensorProto.FLOAT, shape),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [*shape, 8])],
-        tensors,
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(made)
-    return made.SerializeToString()
-
-
 def run(bench: Bench, content: bytes, shapes: dict[str, Any], **request: Any) -> str:
     path = bench.home / "model.onnx"
     path.write_bytes(content)
@@ -147,7 +96,7 @@ def test_batches_between_the_sizes_are_run_in_parts(bench: Bench, tmp_path: Path
 
 def test_lengths_between_the_sizes_are_padded_where_the_user_says_so(bench: Bench, tmp_path: Path) -> None:
     shapes = {"ids": [[1, 2], [8, 16]]}
-    job_id = run(bench, masked_text(), shapes, padding={"ids": 0.0, "mask": 0.0})
+    job_id = run(bench, models.masked_sentences(), shapes, padding={"ids": 0.0, "mask": 0.0})
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.failure(job_id)
     wanted = [
         {name: [batch, length] for name in ("ids", "mask")} for batch in (1, 2, 3, 7) for length in (1, 5, 8, 9, 16)
@@ -156,7 +105,7 @@ def test_lengths_between_the_sizes_are_padded_where_the_user_says_so(bench: Benc
 
 
 def test_padding_that_changes_results_fails_before_the_tuning(bench: Bench) -> None:
-    job_id = run(bench, masked_text(causal=False), {"ids": [1, [8, 16]]}, padding={"ids": 0.0, "mask": 0.0})
+    job_id = run(bench, models.masked_sentences(), {"ids": [1, [8, 16]]}, padding={"ids": 0.0, "mask": 1.0})
     failure = bench.failure(job_id)
     assert failure.code == "padding_changes_results"
-    assert "padding length from 8 to 16 with ids=0, mask=0 changes y: off by" in failure.message
+    assert "padding sequence from 8 to 16 with ids=0, mask=1 changes" in failure.message

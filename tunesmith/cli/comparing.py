@@ -31,7 +31,7 @@ def with_reference(bundle: Path, model: Path) -> list[dict[str, Any]]:
     Raises InvalidInput with the code ``wrong_outputs`` if they disagree, and as ``local.run_bundle`` does.
     """
     with _opened(bundle) as (folder, manifest):
-        found = _verified(folder, manifest, model, None)
+        found = [each for size in _sizes(manifest) for each in _verified(folder, size, model, None)]
     for error in (error for verification in found for error in verification.outputs):
         if not error.passed:
             raise errors.InvalidInput(
@@ -54,6 +54,7 @@ def on_rows(bundle: Path, data: Path, model: Path | None) -> dict[str, Any]:
         if not file.is_file():
             raise errors.unreadable(file)
     with _opened(bundle) as (folder, manifest):
+        manifest = _fitting(manifest, data)
         inside = [folder / "bundle" / name for name in _MODELS if (folder / "bundle" / name).exists()]
         known = model or next(iter(inside), None)
         if known is None:

@@ -155,6 +155,18 @@ def _mix(params: Json, _: serving.Emitter) -> Json:
     return {"seconds": seconds}
 
 
+def _describe(params: Json, _: serving.Emitter) -> Json:
+    """Return the bytes of a bundle's library, its weights and each entry point's arena."""
+    from tunesmith import archives
+    from tunesmith.runtime import loading
+
+    description = loading.load(params["bundle"]).description.contents
+    with Path(params["bundle"]).open("rb") as file:
+        size = next(member.size for member in archives.members(file) if member.name == loading.LIBRARY)
+    arenas = [description.entries[place].arena_bytes for place in range(description.entry_count)]
+    return {"library": size, "weights": description.weight_bytes, "arenas": arenas}
+
+
 def _hello() -> Json:
     return {"engine": "sides", "toolchain": {"engine": "sides"}, "methods": sorted(HANDLERS)}
 
@@ -164,6 +176,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "run": _run,
     "time": _time,
     "mix": _mix,
+    "describe": _describe,
     "peak": lambda _params, _: {"bytes": _peak_bytes()},
 }
 

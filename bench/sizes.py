@@ -23,7 +23,6 @@ from domain.ports import Engine
 from tuner.host import environments, hardware
 from tuner.host.session import EngineSession, Limits
 from tunesmith.client import Client
-from tunesmith.runtime import loading
 
 Shape = list[int | list[int]]
 _CHUNK = 10
@@ -98,13 +97,14 @@ def _row(name: str, options: argparse.Namespace, home: Path, folder: Path) -> di
             for side, (kind, file) in sides.items()
         }
         seconds = _timed(running, len(mix))
+        described = running["ours"][0].request("describe", {"bundle": str(bundle)}, timeout=_TIMEOUT)
         peaks = {side: engine.request("peak", {}, timeout=_TIMEOUT)["bytes"] for side, (engine, _) in running.items()}
     measured = {side: _summed(seconds[side], peaks[side]) for side in sides}
     others = [measured[side] for side in sides if side != "ours"]
     better = {
         f"vs_better_{key}": min(other[key] for other in others) / measured["ours"][key] for key in ("mean", "p99")
     }
-    return {**measured, **better, **_library(bundle), "sizes": report["choice"], "summary": report["summary"]}
+    return {**measured, **better, **_library(described), "sizes": report["choice"], "summary": report["summary"]}
 
 
 def _tuned(
@@ -153,20 +153,15 @@ def _summed(seconds: Sequence[float], peak: int) -> dict[str, float]:
     }
 
 
-def _library(bundle: Path) -> dict[str, float]:
+def _library(described: Mapping[str, Any]) -> dict[str, float]:
     """Megabytes of the library, its weights, and the largest entry point's arena."""
-    from tunesmith import archives
-
-    description = loading.load(bundle).description.contents
-    with bundle.open("rb") as file:
-        size = next(member.size for member in archives.members(file) if member.name == loading.LIBRARY)
-    entries = [description.entries[place] for place in range(description.entry_count)]
+    entries = len(described["arenas"])
     return {
-        "library_mb": size / 1e6,
-        "weights_mb": description.weight_bytes / 1e6,
-        "arena_mb": max(entry.arena_bytes for entry in entries) / 1e6,
-        "entries": len(entries),
-        "kb_per_entry_beyond_weights": (size - description.weight_bytes) / len(entries) / 1e3,
+        "library_mb": described["library"] / 1e6,
+        "weights_mb": described["weights"] / 1e6,
+        "arena_mb": max(described["arenas"]) / 1e6,
+        "entries": entries,
+        "kb_per_entry_beyond_weights": (described["library"] - described["weights"]) / entries / 1e3,
     }
 
 

@@ -350,7 +350,7 @@ class Report:
     data: DataUse | None = None
     """None without a data set."""
     sizes: tuple[SizeReport, ...] = ()
-    """Of a bundle with several entry points, whose own ``timings`` are empty and whose speedups are means over them."""
+    """Of a bundle with several entry points; its own ``timings`` are means over them, by the expected runs."""
 
     @property
     def is_verified(self) -> bool:

@@ -246,7 +246,7 @@ def readme(manifest: Manifest, report: Report, binaries: Collection[str]) -> str
 | model | sha256 {manifest.model_digest} |
 | variant | {manifest.variant}, {manifest.precision} |
 | target | `{manifest.target}`, {manifest.threads} thread(s) |
-| measured on | {manifest.device_key if report.timings or report.sizes else f"nothing{_verified_under(report)}"} |
+| measured on | {manifest.device_key if report.timings else f"nothing{_verified_under(report)}"} |
 | toolchain | {toolchain} |
 | runtime | {_runtime(manifest)} |
 | inputs | {_signature(manifest.inputs)} |

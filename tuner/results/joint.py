@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.artifacts import OutputError, Report, SizeReport, Variant, Verification
+from domain.artifacts import OutputError, Report, SizeReport, Timing, Variant, Verification
 from domain.models import Dimension
 from domain.sizes import Size
 
@@ -14,19 +14,23 @@ from domain.sizes import Size
 def report(sizes: Sequence[SizeReport], *, choice: Sequence[str] = ()) -> Report:
     """Return the report on the bundle.
 
-    Its speedups are those of the expected runs: the sums of the medians, weighted with the sizes' shares, divided. For
+    Its timings are those of the expected runs, each number the mean of the sizes' by their shares, without samples. For
     each output, its verification has the error of the size where it comes closest to its limit.
     """
     first = sizes[0].report
     tuned = any(each.report.published is Variant.TUNED for each in sizes)
     published = Variant.TUNED if tuned else Variant.UNTUNED
-    ours = _seconds(sizes, None)
-    untuned, reference = _seconds(sizes, Variant.UNTUNED), _seconds(sizes, Variant.REFERENCE)
+    found = {variant: _mean(sizes, variant) for variant in (Variant.REFERENCE, Variant.UNTUNED)}
+    found[published] = _mean(sizes, None)
+    timings = {variant: timing for variant, timing in found.items() if timing is not None}
+    medians = {variant: timing.median for variant, timing in timings.items()}
     narrow = [each.report.precision for each in sizes if each.report.precision != "f32"]
-    over_untuned = untuned / ours if untuned and ours else 1.0
-    over_reference = reference / ours if reference and ours else None
+    over_untuned = (
+        medians[Variant.UNTUNED] / medians[published] if {Variant.UNTUNED, published} <= medians.keys() else 1.0
+    )
+    over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else None
     return Report(
-        timings={},
+        timings=timings,
         verifications={published: _verification([each.report for each in sizes], published)},
         published=published,
         speedup_over_untuned=over_untuned,
@@ -54,15 +58,26 @@ def varying(shapes: Sequence[Sequence[Dimension]], sizes: Sequence[Size]) -> tup
     return tuple(named(axis) for axis in range(len(shapes[0])))
 
 
-def _seconds(sizes: Sequence[SizeReport], variant: Variant | None) -> float | None:
-    """Mean seconds of the expected runs of a variant, of the published one by default; None without all times."""
-    total = 0.0
-    for each in sizes:
-        timing = each.report.timings.get(variant or each.report.published)
-        if timing is None:
-            return None
-        total += each.size.share * timing.median
-    return total
+def _mean(sizes: Sequence[SizeReport], variant: Variant | None) -> Timing | None:
+    """Of a variant, by default of what is published of each size; None without a time of every size."""
+    timings = [each.report.timings.get(variant or each.report.published) for each in sizes]
+    known = [timing for timing in timings if timing is not None]
+    if len(known) < len(sizes):
+        return None
+
+    def mean(value: Callable[[Timing], float]) -> float:
+        return math.fsum(each.size.share * value(timing) for each, timing in zip(sizes, known, strict=True))
+
+    return Timing(
+        samples=(),
+        mean=mean(lambda timing: timing.mean),
+        median=mean(lambda timing: timing.median),
+        p90=mean(lambda timing: timing.p90),
+        p99=mean(lambda timing: timing.p99),
+        min=mean(lambda timing: timing.min),
+        max=mean(lambda timing: timing.max),
+        std=mean(lambda timing: timing.std),
+    )
 
 
 def _verification(reports: Sequence[Report], published: Variant) -> Verification:

@@ -78,6 +78,39 @@ def _opened(bundle: Path) -> Iterator[tuple[Path, Manifest]]:
         yield folder, manifest
 
 
+def _sizes(manifest: Manifest) -> list[Manifest]:
+    """Return the manifest as it would be for each of its sizes alone."""
+    if not manifest.sizes:
+        return [manifest]
+
+    def fixed(specs: Sequence[TensorSpec], values: dict[str, int]) -> tuple[TensorSpec, ...]:
+        return tuple(
+            replace(spec, shape=tuple(values.get(size, size) if isinstance(size, str) else size for size in spec.shape))
+            for spec in specs
+        )
+
+    return [
+        replace(manifest, inputs=fixed(manifest.inputs, size.values), outputs=fixed(manifest.outputs, size.values))
+        for size in manifest.sizes
+    ]
+
+
+def _fitting(manifest: Manifest, data: Path) -> Manifest:
+    """Return the manifest for the first size that the rows fit. Raises DataMismatch of the last one if none does."""
+    from domain import data_sets
+    from domain.errors import DataMismatch
+
+    if not manifest.sizes:
+        return manifest
+    facts, sizes = _inspector().inspect_rows(data), _sizes(manifest)
+    for each in sizes[:-1]:
+        with suppress(DataMismatch):
+            data_sets.fit(facts, each.inputs, each.outputs)
+            return each
+    data_sets.fit(facts, sizes[-1].inputs, sizes[-1].outputs)
+    return sizes[-1]
+
+
 def _verified(folder: Path, manifest: Manifest, model: Path, data: Path | None) -> list[Verification]:
     """Verify what was compiled and, if the bundle has one and it is installed, its model in another runtime.
 

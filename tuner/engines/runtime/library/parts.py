@@ -11,7 +11,7 @@ import json
 import mmap
 import tarfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def write(plan: Plan, objects: Sequence[Path], facts: Facts, path: Path) -> None
     """Write a part. Equal arguments make equal files."""
     packed = source.weights(plan.constants)
     constants = [[offset, len(each)] for offset, each in zip(packed.offsets, plan.constants, strict=True)]
-    document = {"version": _VERSION, "plan": {**_described(plan), "constants": constants}, "facts": asdict(facts)}
+    document = {"version": _VERSION, "plan": {**asdict(replace(plan, constants=())), "constants": constants}, "facts": asdict(facts)}
     content = json.dumps(document).encode()
     digest = hashlib.blake2b()
     # An earlier file may still be mapped.
@@ -104,12 +104,6 @@ class _Joined(io.RawIOBase):
             found += taken
         self._digest.update(found)
         return bytes(found)
-
-
-def _described(plan: Plan) -> Json:
-    described = asdict(plan)
-    del described["constants"]
-    return described
 
 
 def _read(path: Path, folder: Path) -> Part:

@@ -154,7 +154,8 @@ def _given_fields(request: JobRequest, model: Model) -> dict[str, Any]:
         "measure": _changed(request.measure, MeasureOptions()),
         "tuner_options": options,
         "runtimes": [str(runtime) for runtime in request.runtimes],
-        "input_shapes": sizes.choices_of(request.sizes) or {name: list(of) for name, of in request.input_shapes.items()},
+        "input_shapes": sizes.choices_of(request.sizes)
+        or {name: list(of) for name, of in request.input_shapes.items()},
         "frequencies": sizes.frequencies_of(request.sizes),
         "padding": dict(request.padding),
         "labels": dict(request.labels),

@@ -89,9 +89,7 @@ def _sizes(draft: JobDraft, facts: ModelFacts) -> tuple[Size, ...]:
     return sizes.expand(facts.inputs, draft.input_shapes, observed=observed)
 
 
-def _check_data(
-    data_set: DataSet, model: Model, draft: JobDraft, input_shapes: Mapping[str, tuple[int, ...]]
-) -> None:
+def _check_data(data_set: DataSet, model: Model, draft: JobDraft, input_shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise DataMismatch if the model cannot take the rows, or none would be left to judge."""
     inputs = [replace(spec, shape=input_shapes.get(spec.name, spec.shape)) for spec in model.facts.inputs]
     found = data_sets.fit(data_set.facts, inputs, model.facts.outputs)

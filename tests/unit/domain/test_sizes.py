@@ -114,9 +114,7 @@ def test_the_smallest_size_that_is_large_enough_serves(
     pairs: list[tuple[int, int]], wanted: tuple[int, int], divides: bool
 ) -> None:
     entries = [{"batch": batch, "sequence": length} for batch, length in pairs]
-    place = sizes.serving(
-        entries, {"batch": wanted[0], "sequence": wanted[1]}, frozenset({"batch"} if divides else ())
-    )
+    place = sizes.serving(entries, {"batch": wanted[0], "sequence": wanted[1]}, frozenset({"batch"} if divides else ()))
     batch = min(wanted[0], max(batch for batch, _ in pairs)) if divides else wanted[0]
     able = [(a, b) for a, b in pairs if a >= batch and b >= wanted[1]]
     assert (place is None) == (not able)

@@ -18,6 +18,7 @@ BENCHMARKS = {
     "service": "latency, memory and cost of a crowd of watchers while a job tunes; large transfers",
     "planted": "wrong builds that verification must catch, and right ones that it must accept",
     "outcomes": "whether real models bear bf16 and int8, judged by data and by seeded inputs, beside NNCF",
+    "sizes": "one library for several sizes on a mix of requests, beside runtimes with open dimensions",
     "large": "models with gigabytes of weights: uploaded, tuned and run, and the memory of every kind of process",
     "hostile": "malicious and damaged files: uploaded, read, run; how each ended, and the state of the service after",
 }

@@ -41,7 +41,7 @@ MODELS = (
     "densenet121", "inception-v1",
 )  # fmt: skip
 OPENVINO = EngineSpec(name="openvino", module="bench.sides", requirements=catalogue.get("openvino").requirements)
-_SIDES = EngineSpec(name="sides", module="bench.sides", requirements=catalogue.get("onnx").requirements, shares="onnx")
+SIDES = EngineSpec(name="sides", module="bench.sides", requirements=catalogue.get("onnx").requirements, shares="onnx")
 _UNTUNED = ("relay", "relax")
 _BENCHMARK_SECONDS = 90.0
 _OPEN_SECONDS = 300.0
@@ -391,7 +391,7 @@ class _Measurement:
         self._running.clear()
 
     def _start(self, name: str, role: str) -> EngineSession:
-        spec = {"openvino": OPENVINO, "sides": _SIDES}.get(name) or catalogue.get(name)
+        spec = {"openvino": OPENVINO, "sides": SIDES}.get(name) or catalogue.get(name)
         python = self._pythons.of_engine[spec.shares or spec.name]
         log = self._folder / f"{role.replace(' ', '-')}.log"
         limits = Limits(writable=(str(self._folder.absolute()),))

@@ -3,7 +3,7 @@
 A side is a ``kind`` and a ``bundle``: ``library`` (a ``libmodel.so``), ``session`` (an unpacked bundle in the runtime
 that its manifest names), and ``onnxruntime``, ``openvino f32`` or ``openvino default`` (a model). ``openvino default``
 computes in the precision that OpenVINO chooses for this CPU. ``run`` and ``time`` have the parameters of the library
-engine's.
+engine's; ``mix`` runs some of the ``requests``, each of its own shapes.
 """
 
 from __future__ import annotations
@@ -129,11 +129,56 @@ def _time(params: Json, _: serving.Emitter) -> Json:
     return {"samples": list(samples)}
 
 
+def _tokens(name: str, shape: Sequence[int], vocabulary: int, generator: Any) -> Any:
+    """Ids of tokens; ones for a mask, and zeros for types."""
+    if "type" in name or "mask" in name:
+        return np.full(shape, int("mask" in name))
+    return generator.integers(0, vocabulary, shape)
+
+
+def _mix(params: Json, _: serving.Emitter) -> Json:
+    """Return the seconds of requests of different shapes, each as a program sees it: with its output arrays."""
+    generator, vocabulary = np.random.default_rng(params["first"]), params["vocabulary"]
+    given = [
+        {
+            name: _tokens(name, shape, vocabulary, generator) if vocabulary else generator.random(shape, np.float32)
+            for name, shape in shapes.items()
+        }
+        for shapes in params["requests"][params["first"] : params["first"] + params["count"]]
+    ]
+    run, seconds = _side(params).run, []
+    for arrays in given:
+        started = time.perf_counter()
+        run(arrays)
+        seconds.append(time.perf_counter() - started)
+    environment.settle()
+    return {"seconds": seconds}
+
+
+def _describe(params: Json, _: serving.Emitter) -> Json:
+    """Return the bytes of a bundle's library, its weights and each entry point's arena."""
+    from tunesmith import archives
+    from tunesmith.runtime import loading
+
+    description = loading.load(params["bundle"]).description.contents
+    with Path(params["bundle"]).open("rb") as file:
+        size = next(member.size for member in archives.members(file) if member.name == loading.LIBRARY)
+    arenas = [description.entries[place].arena_bytes for place in range(description.entry_count)]
+    return {"library": size, "weights": description.weight_bytes, "arenas": arenas}
+
+
 def _hello() -> Json:
     return {"engine": "sides", "toolchain": {"engine": "sides"}, "methods": sorted(HANDLERS)}
 
 
-HANDLERS: dict[str, serving.Handler] = {"open": _open, "run": _run, "time": _time}
+HANDLERS: dict[str, serving.Handler] = {
+    "open": _open,
+    "run": _run,
+    "time": _time,
+    "mix": _mix,
+    "describe": _describe,
+    "peak": lambda _params, _: {"bytes": _peak_bytes()},
+}
 
 if __name__ == "__main__":
     sys.exit(serving.serve(HANDLERS, _hello))

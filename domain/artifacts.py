@@ -349,6 +349,8 @@ class Report:
     """None if the bundle's format has no file for TVM."""
     data: DataUse | None = None
     """None without a data set."""
+    sizes: tuple[SizeReport, ...] = ()
+    """Of a bundle with several entry points; its own ``timings`` are means over them, by the expected runs."""
 
     @property
     def is_verified(self) -> bool:
@@ -367,6 +369,16 @@ class Report:
         if Variant.UNTUNED not in self.timings or self.fastest not in self.timings:
             return None
         return self.timings[Variant.UNTUNED].median / self.timings[self.fastest].median
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeReport:
+    """One entry point of a bundle with several."""
+
+    size: Size
+    job: str
+    """Id of the job that tuned it."""
+    report: Report
 
 
 @dataclass(frozen=True, kw_only=True)

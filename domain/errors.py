@@ -506,6 +506,18 @@ class AccuracyNotMet(JobFailed):
     default_hint = "Use precision 'auto', which falls back to f32, or allow more: --max-error, --min-top1."
 
 
+class SizeFailed(JobFailed):
+    """One of a job's several sizes could not be tuned."""
+
+    code = "size_failed"
+    default_hint = "See the failure of the size's own job, or leave the size out."
+
+
+class PaddingChangesResults(JobFailed):
+    code = "padding_changes_results"
+    default_hint = "Leave out --pad: then only the exact sizes are served. Or pad with a value that the model ignores."
+
+
 class NoValidTrial(JobFailed):
     code = "no_valid_trial"
     default_hint = "Check the job's failure counts; a longer trial timeout or fewer threads may help."

@@ -129,19 +129,22 @@ class Runtime:
                 job_id = self._first_waiting(session, rules)
                 if job_id is None:
                     return None
-                job = jobs.claim(
-                    session,
-                    job_id,
-                    worker_id=self.id,
-                    now=rules.now,
-                    lease_seconds=self.settings.lease_seconds,
-                    max_attempts=rules.max_attempts,
-                    judging=rules.judging,
-                    pause=rules.pause,
-                )
+                job = self._claimed(session, job_id, rules)
             # None: the job had used up its attempts, and has failed.
             if job is not None:
                 return job
+
+    def _claimed(self, session: Session, job_id: str, rules: queue.Rules) -> Job | None:
+        return jobs.claim(
+            session,
+            job_id,
+            worker_id=self.id,
+            now=rules.now,
+            lease_seconds=self.settings.lease_seconds,
+            max_attempts=rules.max_attempts,
+            judging=rules.judging,
+            pause=rules.pause,
+        )
 
     def _first_waiting(self, session: Session, rules: queue.Rules) -> str | None:
         if self.is_outdated(session):
@@ -160,25 +163,37 @@ class Runtime:
 
     def _run(self, job: Job) -> None:
         self.current_job = job.id
-        log = paths.job_log(self.settings.home, job.id)
         try:
-            with (
-                logs.bound(job_id=job.id),
-                observing.attempt(self.database, job),
-                JobHeartbeat(self.database, job, self.settings, self.shutdown) as heartbeat,
-                LogShipper(self.database, job.id, heartbeat.lease.attempt, log) as log_shipper,
-            ):
-                pipeline = Pipeline(
-                    database=self.database,
-                    blobs=self.blobs,
-                    engines=self.engines,
-                    settings=self.settings,
-                    call_help=self.call_help,
-                    keep_log=log_shipper.ship,
-                )
-                pipeline.run(job, heartbeat)
+            self._attempt(job)
         finally:
             self.current_job = None
+
+    def _attempt(self, job: Job) -> None:
+        log = paths.job_log(self.settings.home, job.id)
+        with (
+            logs.bound(job_id=job.id),
+            observing.attempt(self.database, job),
+            JobHeartbeat(self.database, job, self.settings, self.shutdown) as heartbeat,
+            LogShipper(self.database, job.id, heartbeat.lease.attempt, log) as log_shipper,
+        ):
+            pipeline = Pipeline(
+                database=self.database,
+                blobs=self.blobs,
+                engines=self.engines,
+                settings=self.settings,
+                call_help=self.call_help,
+                keep_log=log_shipper.ship,
+                run_part=self._run_part,
+            )
+            pipeline.run(job, heartbeat)
+
+    def _run_part(self, job_id: str) -> bool:
+        """Run the job of one size; False if it cannot be claimed yet."""
+        with self.database.transaction() as session:
+            part = self._claimed(session, job_id, self._rules())
+        if part is not None:
+            self._attempt(part)
+        return part is not None
 
     def _help_others(self) -> bool:
         """Help with a job that offers rounds; return whether any round was finished."""

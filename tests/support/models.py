@@ -372,6 +372,39 @@ def masked() -> bytes:
     return model(nodes, inputs=shapes, outputs={"kept": (4, 40), "y": (4, 40)}, tensors=tensors, kinds=kinds)
 
 
+def masked_sentences() -> bytes:
+    """Attention over ``ids`` [batch, sequence], whose padding has 0 in ``mask``, as a model of sentences has it.
+
+    ``tokens`` [batch, sequence, 12] is what each attends to, ``sentences`` [batch, 12] their sum without the padding.
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Gather", ["table", "ids"], ["words"]),
+        _node("MatMul", ["words", "w"], ["queries"]),
+        _node("Transpose", ["words"], ["keys"], perm=[0, 2, 1]),
+        _node("MatMul", ["queries", "keys"], ["products"]),
+        _node("Unsqueeze", ["mask", "first"], ["row"]),
+        _node("Sub", ["one", "row"], ["padding"]),
+        _node("Mul", ["padding", "large"], ["penalty"]),
+        _node("Sub", ["products", "penalty"], ["scores"]),
+        _node("Softmax", ["scores"], ["shares"], axis=2),
+        _node("MatMul", ["shares", "words"], ["tokens"]),
+        _node("Unsqueeze", ["mask", "second"], ["column"]),
+        _node("Mul", ["tokens", "column"], ["kept"]),
+        _node("ReduceSum", ["kept", "first"], ["sentences"], keepdims=0),
+    ]
+    axes = {"first": 1, "second": 2}
+    numbers = {"one": 1.0, "large": 1e4}
+    tensors = [
+        *(_floats(name, shape, weights) for name, shape in {"table": (40, 12), "w": (12, 12)}.items()),
+        *(_tensor(name, (1,), _INT64, struct.pack("<q", axis)) for name, axis in axes.items()),
+        *(_tensor(name, (1,), _FLOAT, struct.pack("<f", number)) for name, number in numbers.items()),
+    ]
+    inputs: dict[str, Dimensions] = {"ids": ("batch", "sequence"), "mask": ("batch", "sequence")}
+    outputs: dict[str, Dimensions] = {"tokens": ("batch", "sequence", 12), "sentences": ("batch", 12)}
+    return model(nodes, inputs=inputs, outputs=outputs, tensors=tensors, kinds={"ids": _INT64})
+
+
 def nonzero_places() -> bytes:
     """The places of what is not 0 in ``x`` [8]: ``places`` [1, n], as many as there are."""
     nodes = [_node("NonZero", ["x"], ["found"]), _node("Cast", ["found"], ["places"], to=_FLOAT)]

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 from domain import errors
 from domain.artifacts import Report, Variant, Verification
 from domain.profiles import Profile
+from domain.sizes import Size
 from tuner.results import bundle_texts, wheels
 from tuner.results.manifest import FORMAT_VERSION, Manifest
 from tunesmith import archives
@@ -31,6 +32,8 @@ LIBRARY, OBJECTS, ARCHIVE = "mod.so", "mod.tar", "mod.a"
 DESCRIPTION = "mod.json"
 COMPILED = {"graph": (LIBRARY, DESCRIPTION, "mod.params"), "vm": (LIBRARY, DESCRIPTION)}
 """Files that each executor of TVM loads."""
+PART_FORMAT, PART = "part", "model.part"
+"""Format of bundles of one of several sizes, and its file, from which the library of all is linked."""
 ADDED = {
     "shared": (),
     "wheel": (),
@@ -39,6 +42,7 @@ ADDED = {
     "tvm": (),
     "object": (OBJECTS,),
     "system-lib": (ARCHIVE,),
+    PART_FORMAT: (PART,),
 }
 """Additional files of each format."""
 FOR_TVM = ("tvm", "object", "system-lib")
@@ -70,6 +74,17 @@ _MAX_MANIFEST_BYTES = 4 * 1024**2
 _CHUNK_BYTES = 1024 * 1024
 _INTERFACE = Path(__file__).with_name("interface")
 _MANIFESTS = TypeAdapter(Manifest)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartEvidence:
+    """One size of a bundle with several."""
+
+    size: Size
+    job: str
+    """Id of the job that tuned it."""
+    folder: Path
+    """Its unpacked bundle."""
 
 
 def needed(manifest: Manifest) -> frozenset[str]:
@@ -104,13 +119,14 @@ def write(
     records: Sequence[str] = (),
     model: Path | None = None,
     ran_with_tvm: bool = False,
+    parts: Sequence[PartEvidence] = (),
 ) -> Manifest:
     """Write the tar of a bundle, and return its manifest with the digests of the files and ``needs_tvm``.
 
     ``compiled`` is the output folder of an engine's ``compile``; ``records`` are native lines of the used schedules,
     empty for an untuned variant. ``model`` is that of ``manifest.runtime``, if that is set. ``ran_with_tvm``: whether
-    TVM ran the build where it was measured, so that its files stay beside the library. Raises FileNotFoundError for a
-    missing file.
+    TVM ran the build where it was measured, so that its files stay beside the library. ``parts``: of a library of
+    several sizes. Raises FileNotFoundError for a missing file.
     """
     binaries = _needed(manifest, has_library=(compiled / MODEL).exists()) - TEXTS
     if ran_with_tvm:
@@ -127,8 +143,8 @@ def write(
         sources[manifest.runtime.model] = model
     texts = {
         **{name: (_INTERFACE / name).read_bytes() for name in built_with},
-        EVIDENCE: _json(evidence(report, profile)),
-        RECORDS: _json({"tuner": manifest.tuner, "records": list(records)}),
+        EVIDENCE: _json(evidence(report, profile) | _of_parts(parts, EVIDENCE)),
+        RECORDS: _json({"tuner": manifest.tuner, "records": list(records)} | _of_parts(parts, RECORDS)),
         README: bundle_texts.readme(manifest, report, binaries.union(built_with)).encode(),
         EXAMPLE: bundle_texts.example(manifest, binaries).encode(),
     }
@@ -144,6 +160,15 @@ def write(
                 with sources[name].open("rb") as file:
                     archive.addfile(_member(name, sources[name].stat().st_size), file)
     return complete
+
+
+def _of_parts(parts: Sequence[PartEvidence], name: str) -> dict[str, Any]:
+    """What the parts' own bundles have in the JSON file of that name; nothing for a bundle of one size."""
+    found = [
+        {**dataclasses.asdict(part.size), "job": part.job, **json.loads((part.folder / name).read_text())}
+        for part in parts
+    ]
+    return {"sizes": found} if found else {}
 
 
 def open_bundle(path: Path, into: Path) -> Manifest:

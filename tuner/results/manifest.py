@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from domain.digests import ModelDigest
 from domain.models import TensorSpec
+from domain.sizes import Size
 
 FORMAT_VERSION = 1
 ENGINES = {"relay": ("graph", "autotvm"), "relax": ("vm", "metaschedule")}
@@ -58,6 +59,10 @@ class Manifest:
     """What the model needs TVM for, if it has no ``libmodel.so``; set by ``write``."""
     runtime: OtherRuntime | None = None
     """What the bundle runs with where it is installed; None for the compiled files."""
+    sizes: tuple[Size, ...] = ()
+    """Entry points of the library, if it has several. ``inputs`` and ``outputs`` then name the sizes that vary."""
+    padding: dict[str, float] = field(default_factory=dict)
+    """Value by input, with which the library pads it up to the next of ``sizes``."""
     files: dict[str, str] = field(default_factory=dict)
     """sha256 of every file except the manifest, in hex; set by ``write``."""
     format_version: int = FORMAT_VERSION

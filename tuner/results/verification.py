@@ -158,10 +158,11 @@ def run_plain(
     inputs: Sequence[Path],
     folder: Path,
     *,
+    threads: int = 1,
     canceled: Callable[[], bool] | None = None,
 ) -> list[Path]:
-    """Run a plain build as the reference, with an engine on this machine's CPU. Raises EngineError, Canceled."""
-    params = {"bundle": str(bundle), "threads": 1, "target": "llvm", "runner": None, "number": 1, "repeat": 0}
+    """Run a build as the reference, with an engine on this machine's CPU. Raises EngineError, Canceled."""
+    params = {"bundle": str(bundle), "threads": threads, "target": "llvm", "runner": None, "number": 1, "repeat": 0}
     return _run(engine, params, inputs, folder, canceled)
 
 

@@ -24,7 +24,7 @@ _RUNTIME = Path(__file__).parents[2] / "tunesmith"
 _MODULES = (
     "archives.py",
     *(f"runtime/{name}.py" for name in ("backends", "interface", "libraries", "loading", "models", "onnx_runtime")),
-    *(f"runtime/{name}.py" for name in ("open_vino", "sessions", "tensors")),
+    *(f"runtime/{name}.py" for name in ("open_vino", "sessions", "sizes", "tensors")),
 )
 _IMPORT = re.compile(r"^( *)from tunesmith(?:\.runtime)?(\.\w+)? import ", re.MULTILINE)
 _CHUNK_BYTES = 1024 * 1024
@@ -45,14 +45,14 @@ from pathlib import Path as _Path
 
 from {package}._runtime.loading import LoadError
 from {package}._runtime.sessions import InferenceSession as _InferenceSession
-from {package}._runtime.sessions import RunError, TensorInfo
+from {package}._runtime.sessions import NoSuchSize, RunError, TensorInfo
 
-__all__ = ["LoadError", "RunError", "TensorInfo", "run", "session"]
+__all__ = ["LoadError", "NoSuchSize", "RunError", "TensorInfo", "run", "session"]
 _default = None
 
 
 def session(**options):
-    """Return a new session; options are ``threads``, ``spin`` and ``pin``. Raises LoadError."""
+    """Return a new session; options are ``threads``, ``spin``, ``pin`` and ``otherwise``. Raises LoadError."""
     return _InferenceSession(_Path(__file__).parent / "{library}", **options)
 
 

@@ -31,7 +31,7 @@ def with_reference(bundle: Path, model: Path) -> list[dict[str, Any]]:
     Raises InvalidInput with the code ``wrong_outputs`` if they disagree, and as ``local.run_bundle`` does.
     """
     with _opened(bundle) as (folder, manifest):
-        found = _verified(folder, manifest, model, None)
+        found = [each for size in _sizes(manifest) for each in _verified(folder, size, model, None)]
     for error in (error for verification in found for error in verification.outputs):
         if not error.passed:
             raise errors.InvalidInput(
@@ -54,6 +54,7 @@ def on_rows(bundle: Path, data: Path, model: Path | None) -> dict[str, Any]:
         if not file.is_file():
             raise errors.unreadable(file)
     with _opened(bundle) as (folder, manifest):
+        manifest = _fitting(manifest, data)
         inside = [folder / "bundle" / name for name in _MODELS if (folder / "bundle" / name).exists()]
         known = model or next(iter(inside), None)
         if known is None:
@@ -75,6 +76,39 @@ def _opened(bundle: Path) -> Iterator[tuple[Path, Manifest]]:
         # The code of the bundle can write in this folder only.
         (folder / "written").mkdir()
         yield folder, manifest
+
+
+def _sizes(manifest: Manifest) -> list[Manifest]:
+    """Return the manifest as it would be for each of its sizes alone."""
+    if not manifest.sizes:
+        return [manifest]
+
+    def fixed(specs: Sequence[TensorSpec], values: dict[str, int]) -> tuple[TensorSpec, ...]:
+        return tuple(
+            replace(spec, shape=tuple(values.get(size, size) if isinstance(size, str) else size for size in spec.shape))
+            for spec in specs
+        )
+
+    return [
+        replace(manifest, inputs=fixed(manifest.inputs, size.values), outputs=fixed(manifest.outputs, size.values))
+        for size in manifest.sizes
+    ]
+
+
+def _fitting(manifest: Manifest, data: Path) -> Manifest:
+    """Return the manifest for the first size that the rows fit. Raises DataMismatch of the last one if none does."""
+    from domain import data_sets
+    from domain.errors import DataMismatch
+
+    if not manifest.sizes:
+        return manifest
+    facts, sizes = _inspector().inspect_rows(data), _sizes(manifest)
+    for each in sizes[:-1]:
+        with suppress(DataMismatch):
+            data_sets.fit(facts, each.inputs, each.outputs)
+            return each
+    data_sets.fit(facts, sizes[-1].inputs, sizes[-1].outputs)
+    return sizes[-1]
 
 
 def _verified(folder: Path, manifest: Manifest, model: Path, data: Path | None) -> list[Verification]:

@@ -24,6 +24,7 @@ _STATISTICS = ("mean", "median", "p90", "max", "min", "std")
 def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     """Print a table like TVMC's ``Execution time summary``, the summary line and the reasons for the choice."""
     _timings(report, precision)
+    _sizes(report)
     output.paragraph(str(report["summary"]))
     for variant, verification in report["verifications"].items():
         _fact("checked", f"{variant}: {_checked(verification)}", indent=10)
@@ -69,6 +70,31 @@ def _timings(report: Mapping[str, Any], precision: str) -> None:
     lines = [f"  {text}" for text in output.table(headers, rows, right=True)]
     for text in lines if max(map(len, lines)) <= output.width() else _upright(report, headers, rows):
         output.line(text)
+    output.line()
+
+
+def _sizes(report: Mapping[str, Any]) -> None:
+    """Print the medians of each size, of a bundle with several; the table above has their means."""
+    found = report.get("sizes") or []
+    if not found:
+        return
+
+    def median(of: Mapping[str, Any], variant: str) -> str:
+        timing = of["timings"].get(variant)
+        return _milliseconds(timing["median"]) if timing else "-"
+
+    rows = [
+        [
+            each["size"]["name"],
+            f"{each['size']['share']:.0%}",
+            *(median(each["report"], variant) for variant in ("reference", "untuned", each["report"]["published"])),
+        ]
+        for each in found
+    ]
+    headers = ["SIZE", "SHARE", _label(report, "reference").upper(), "UNTUNED", "PUBLISHED"]
+    output.paragraph("Medians of each size (ms); those above are means, by the expected shares:")
+    for text in output.table(headers, rows, right=True):
+        output.line(f"  {text}")
     output.line()
 
 
@@ -159,8 +185,9 @@ def _is_no_number(error: Mapping[str, Any]) -> bool:
 def _measured(conditions: Mapping[str, Any], timings: Mapping[str, Any]) -> str:
     """Describe the conditions of the benchmark and the confidence of its medians."""
     count, least = conditions["threads"], min(len(timing["samples"]) for timing in timings.values())
+    sampled = f", {least} samples each" if least else ""
     parts = [
-        f"on {conditions['device']} with {count} thread{'s' if count != 1 else ''}, {least} samples each",
+        f"on {conditions['device']} with {count} thread{'s' if count != 1 else ''}{sampled}",
         _certainty(timings.values()),
         _clocks(conditions),
     ]

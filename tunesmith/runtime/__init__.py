@@ -10,6 +10,6 @@ bundles of people whom you trust.
 """
 
 from tunesmith.runtime.loading import LoadError
-from tunesmith.runtime.sessions import InferenceSession, ModelMetadata, RunError, TensorInfo
+from tunesmith.runtime.sessions import InferenceSession, ModelMetadata, NoSuchSize, RunError, TensorInfo
 
-__all__ = ["InferenceSession", "LoadError", "ModelMetadata", "RunError", "TensorInfo"]
+__all__ = ["InferenceSession", "LoadError", "ModelMetadata", "NoSuchSize", "RunError", "TensorInfo"]

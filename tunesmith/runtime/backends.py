@@ -24,6 +24,8 @@ class Backend(ABC):
     """``library``, or the package of a runtime and its version."""
     inputs: list[Tensor]
     outputs: list[Tensor]
+    sizes: tuple[dict[str, int], ...] = ()
+    """The values of the dimensions that vary, for each entry point of a library that has several."""
 
     @property
     @abstractmethod
@@ -33,17 +35,30 @@ class Backend(ABC):
     @abstractmethod
     def metadata(self) -> dict[str, str]: ...
 
+    def output_shapes(self, inputs: list[Any]) -> list[tuple[int, ...] | None]:  # noqa: ARG002 - others vary
+        """Return the shapes of the outputs for these inputs; None where they do not vary. Raises NoSuchSize."""
+        return [None] * len(self.outputs)
+
     @abstractmethod
     def run(self, inputs: list[Any], outputs: list[Any] | None) -> list[Any]:
-        """Write the outputs to ``outputs``, except to places that are None, or return new arrays. Raises RunError."""
+        """Write the outputs to ``outputs``, except to places that are None, or return new arrays.
+
+        Raises RunError, and NoSuchSize.
+        """
 
     @abstractmethod
     def repeated(self, inputs: list[Any]) -> Callable[[], None]:
-        """Return a function that runs on these inputs with as little beside the run as possible; it raises RunError."""
+        """Return a function that runs on these inputs with as little beside the run as possible; it raises RunError.
+
+        Raises NoSuchSize.
+        """
 
     @abstractmethod
     def profile(self, inputs: list[Any]) -> list[tuple[str, float]]:
-        """Run once and return the name and seconds of each kernel, in the order of execution. Raises RunError."""
+        """Run once and return the name and seconds of each kernel, in the order of execution.
+
+        Raises RunError, and ValueError for inputs that no single entry point of a library serves.
+        """
 
     @abstractmethod
     def close(self) -> None: ...

@@ -1,12 +1,15 @@
-"""Version 1 of the C interface in ``tunesmith.h``, for ctypes."""
+"""The C interface in ``tunesmith.h``, for ctypes."""
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
-VERSION = 1
+VERSIONS = (2, 1)
+"""From the newest: libraries of earlier releases have the first version alone."""
 UNSUPPORTED_CPU = 2
+NO_SUCH_SIZE = 5
+ALL_ENTRIES = -1
 
 
 class Tensor(Structure):
@@ -44,12 +47,27 @@ class Description(Structure):
     )
 
 
+class Dimension(Structure):
+    _fields_ = (("name", c_char_p), ("splits", c_int32), ("pads", c_int32))
+
+
+class Sizes(Structure):
+    _fields_ = (
+        ("dimensions", POINTER(Dimension)),
+        ("dimension_count", c_int32),
+        ("values", POINTER(c_int64)),
+        ("input_axes", POINTER(POINTER(c_int32))),
+        ("output_axes", POINTER(POINTER(c_int32))),
+    )
+
+
 class Options(Structure):
     _fields_ = (("entry", c_int32), ("threads", c_int32), ("spin", c_int32), ("pin", c_int32))
 
 
 _RUN = (c_void_p, c_void_p, c_int32, c_void_p, c_int32)
 """Session, and arrays of ``tunesmith_input`` and ``tunesmith_output``: their addresses and bytes as 64-bit integers."""
+_SHAPES = POINTER(POINTER(c_int64))
 
 
 class Api(Structure):
@@ -62,6 +80,10 @@ class Api(Structure):
         ("threads", CFUNCTYPE(c_int32, c_void_p)),
         ("error", CFUNCTYPE(c_char_p)),
         ("close", CFUNCTYPE(None, c_void_p)),
+        # Since version 2:
+        ("sizes", POINTER(Sizes)),
+        ("shapes", CFUNCTYPE(c_int, c_void_p, _SHAPES, c_int32, _SHAPES, c_int32)),
+        ("run_shapes", CFUNCTYPE(c_int, c_void_p, c_void_p, _SHAPES, c_int32, c_void_p, c_int32)),
     )
 
 
@@ -75,7 +97,7 @@ def load(path: str) -> Api:
     get_api.argtypes = (c_uint32, POINTER(c_char_p))
     get_api.restype = POINTER(Api)
     error = c_char_p()
-    found = get_api(VERSION, ctypes.byref(error))
+    found = next(filter(None, (get_api(version, ctypes.byref(error)) for version in VERSIONS)), None)
     if not found:
         raise ValueError((error.value or b"it has another version of the interface").decode())
     api: Api = found.contents

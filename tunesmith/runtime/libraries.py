@@ -12,24 +12,34 @@ from tunesmith.runtime.backends import Backend, RunError
 from tunesmith.runtime.tensors import Tensor, address
 
 
+def opened(
+    path: str | os.PathLike[str], digest: str | None, *, threads: int | None, spin: int | None, pin: bool
+) -> Library:
+    """Load a library and create a session of all its entry points. Raises LoadError."""
+    api = loading.load(path, digest)
+    # Zero is the default in C.
+    options = interface.Options(entry=0, threads=threads or 0, spin=0 if spin is None else spin or -1, pin=int(pin))
+    if api.version > 1 and api.sizes.contents.dimension_count:
+        # Most libraries have one size.
+        from tunesmith.runtime import sizes
+
+        return sizes.SizedLibrary(api, options)
+    return Library(api, options)
+
+
 class Library(Backend):
     """The model's own machine code."""
 
     name = "library"
 
-    def __init__(
-        self, path: str | os.PathLike[str], digest: str | None, *, threads: int | None, spin: int | None, pin: bool
-    ) -> None:
+    def __init__(self, api: interface.Api, options: interface.Options) -> None:
         """Raises LoadError."""
         self._session = ctypes.c_void_p()
-        self._api = loading.load(path, digest)
-        # Zero is the default in C.
-        spinning = 0 if spin is None else spin or -1
-        options = interface.Options(entry=0, threads=threads or 0, spin=spinning, pin=int(pin))
-        if self._api.create(ctypes.byref(options), ctypes.byref(self._session)):
+        self._api = api
+        if api.create(ctypes.byref(options), ctypes.byref(self._session)):
             raise loading.LoadError(self._error())
-        self._description = self._api.description.contents
-        entry = self._description.entries[options.entry]
+        self._description = api.description.contents
+        entry = self._description.entries[max(options.entry, 0)]
         self.inputs = [_tensor(entry.inputs[place]) for place in range(entry.input_count)]
         self.outputs = [_tensor(entry.outputs[place]) for place in range(entry.output_count)]
         self._kernels = [(entry.kernels[place] or b"").decode() for place in range(entry.kernel_count)]
@@ -53,7 +63,7 @@ class Library(Backend):
         for array, given in zip(held, inputs, strict=True):
             array[...] = given
         made = [each.empty() for each in self.outputs]
-        run, arguments = self._api.run, (self._session, _words(held), len(held), _words(made), len(made))
+        run, arguments = self._api.run, (self._session, words(held), len(held), words(made), len(made))
 
         # ``arrays`` keeps them alive: C's description does not.
         def once(arrays: tuple[list[Any], list[Any]] = (held, made)) -> None:  # noqa: ARG001
@@ -77,7 +87,7 @@ class Library(Backend):
         self.close()
 
     def _call(self, function: Any, inputs: list[Any], outputs: Sequence[Any], *more: Any) -> None:
-        if function(self._session, _words(inputs), len(inputs), _words(outputs), len(outputs), *more):
+        if function(self._session, words(inputs), len(inputs), words(outputs), len(outputs), *more):
             raise RunError(self._error())
 
     def _error(self) -> str:
@@ -89,7 +99,7 @@ def _tensor(described: Any) -> Tensor:
     return Tensor(described.name.decode(), described.dtype.decode(), shape)
 
 
-def _words(arrays: Sequence[Any]) -> Any:
+def words(arrays: Sequence[Any]) -> Any:
     """Return C's description of arrays, which it does not keep alive; None is an output that is not wanted."""
     words: list[int] = []
     for array in arrays:

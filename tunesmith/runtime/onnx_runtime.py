@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import json
+import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tunesmith.runtime import loading
 from tunesmith.runtime.backends import BackendUnavailable, RunError
 from tunesmith.runtime.models import ModelBackend
 
@@ -59,3 +64,39 @@ class OnnxRuntime(ModelBackend):
         named = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_KERNEL)]
         last = named[len(named) // 2 :]
         return [(event["name"].removesuffix(_KERNEL), event["dur"] * 1e-6) for event in last]
+
+
+class OnnxModel:
+    """An ONNX file, for inputs of shapes that a library does not serve."""
+
+    def __init__(self, path: str | os.PathLike[str], threads: int) -> None:
+        """Raises LoadError."""
+        try:
+            self._module = importlib.import_module("onnxruntime")
+        except Exception as error:  # A broken installation may raise anything.
+            raise loading.LoadError(f"onnxruntime, which otherwise= needs, cannot be imported ({error})") from error
+        self._path, self._threads = os.fspath(path), threads
+        self._session = self._opened()
+        self._process = os.getpid()
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[Any]:
+        """Return the named outputs. Raises RunError."""
+        if self._process != os.getpid():
+            # The child of a fork has none of its threads, for which its destructor would wait.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+            self._session, self._process = self._opened(), os.getpid()
+        try:
+            return list(self._session.run(list(names), dict(feed)))
+        except Exception as error:  # Its error classes derive directly from Exception.
+            raise RunError(f"ONNX Runtime cannot run the model: {str(error)[:1500]}") from error
+
+    def _opened(self) -> Any:
+        options = self._module.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        options.log_severity_level = _SEVERITY_ERROR
+        # Its threads would take the CPUs from those of the library.
+        options.add_session_config_entry(_SPINNING, "0")
+        try:
+            return self._module.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # Its error classes derive directly from Exception.
+            raise loading.LoadError(f"ONNX Runtime cannot load {self._path}: {str(error)[:500]}") from error

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tunesmith.runtime import loading
+from tunesmith.runtime import libraries, loading
 from tunesmith.runtime.backends import Backend, BackendUnavailable, RunError
 from tunesmith.runtime.libraries import Library
-from tunesmith.runtime.tensors import TensorInfo
+from tunesmith.runtime.tensors import NoSuchSize, TensorInfo
 
-__all__ = ["InferenceSession", "ModelMetadata", "RunError", "TensorInfo"]
+__all__ = ["InferenceSession", "ModelMetadata", "NoSuchSize", "RunError", "TensorInfo"]
 
 _LIBRARY = "library"
 
@@ -42,6 +43,7 @@ class InferenceSession:
         pin: bool = False,
         digest: str | None = None,
         runtime: str | None = None,
+        otherwise: str | os.PathLike[str] | None = None,
     ) -> None:
         """``path`` is a bundle, a folder with its files, or a ``libmodel.so``.
 
@@ -51,7 +53,9 @@ class InferenceSession:
         ``threads`` defaults to the number that it was tuned for, but at most the CPUs that the process may use. An idle
         thread looks for work ``spin`` times before it sleeps (ONNX Runtime knows 0 and its own number, OpenVINO only
         that); ``pin`` keeps each on a CPU of its own, in the library. ``digest`` is the expected sha256 of the file.
-        Raises LoadError, also for a CPU that lacks instructions, and ValueError.
+
+        ``otherwise`` is an ONNX model with the same inputs and outputs, which ONNX Runtime runs on inputs of shapes
+        that the model was not compiled for. Raises LoadError, also for a CPU that lacks instructions, and ValueError.
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
@@ -74,6 +78,7 @@ class InferenceSession:
                 if runtime is not None:
                     raise loading.LoadError(f"{os.fspath(path)}: {error}; {install}") from error
         self._model = found or self._library(path, digest, threads=threads, spin=spin, pin=pin, facts=facts)
+        self._otherwise = _other_model(otherwise, self._model.threads) if otherwise is not None else None
         self._inputs, self._outputs = self._model.inputs, self._model.outputs
         self._names = [output.name for output in self._outputs]
 
@@ -81,7 +86,7 @@ class InferenceSession:
         self, path: str | os.PathLike[str], digest: str | None, *, facts: loading.ModelFacts | None, **options: Any
     ) -> Library:
         try:
-            return Library(path, digest, **options)
+            return libraries.opened(path, digest, **options)
         except loading.LoadError as error:
             if facts is None:
                 raise
@@ -110,6 +115,11 @@ class InferenceSession:
         return self._reason
 
     @property
+    def sizes(self) -> list[dict[str, int]]:
+        """Return the sizes that the library has entry points for, by dimension; empty if there is one for all."""
+        return [dict(each) for each in self._model.sizes]
+
+    @property
     def threads(self) -> int:
         return self._model.threads
 
@@ -130,15 +140,24 @@ class InferenceSession:
 
         Inputs are arrays of the model's shapes and types. ``out`` has arrays by name to write outputs to; the others
         are new. Arrays at addresses that are multiples of 64 are not copied by the library. Raises ValueError for
-        unsuitable arrays and names, and RunError.
+        unsuitable arrays and names, NoSuchSize, which is one, for shapes that the model was not compiled for, and
+        RunError.
         """
-        inputs = self._arrays(input_feed)
-        if not output_names and not out:
+        try:
+            return self._run(output_names, self._arrays(input_feed), out)
+        except NoSuchSize:
+            if self._otherwise is None:
+                raise
+            return _run_otherwise(self._otherwise, output_names or self._names, input_feed, out or {})
+
+    def _run(self, names: Sequence[str] | None, inputs: list[Any], out: Mapping[str, Any] | None) -> list[Any]:
+        if not names and not out:
             return self._model.run(inputs, None)
-        names = output_names or self._names
+        names = names or self._names
         if out and not out.keys() <= set(names):
             raise ValueError(f"out has {', '.join(out)}; the outputs asked for are {', '.join(names)}")
-        made = {name: self._output(name, out) for name in names}
+        shapes = dict(zip(self._names, self._model.output_shapes(inputs), strict=True))
+        made = {name: self._output(name, shapes.get(name), out) for name in names}
         self._model.run(inputs, [made.get(name) for name in self._names])
         return [made[name] for name in names]
 
@@ -147,7 +166,7 @@ class InferenceSession:
 
         The arrays are prepared beforehand, so that this is the time of the model. Raises as ``run`` does.
         """
-        once = self._model.repeated(self._arrays(input_feed))
+        once = self._repeated(input_feed)
         once()
         samples = []
         for _ in range(repeat):
@@ -157,8 +176,19 @@ class InferenceSession:
             samples.append((time.perf_counter() - started) / number)
         return samples
 
+    def _repeated(self, feed: Mapping[str, Any]) -> Callable[[], object]:
+        try:
+            return self._model.repeated(self._arrays(feed))
+        except NoSuchSize:
+            if self._otherwise is None:
+                raise
+            return partial(self._otherwise.run, self._names, feed)
+
     def profile(self, input_feed: Mapping[str, Any]) -> list[tuple[str, float]]:
-        """Run once and return each kernel's name and seconds, in the order of execution. Raises as ``run`` does."""
+        """Run once and return each kernel's name and seconds, in the order of execution.
+
+        Raises as ``run`` does, and ValueError for sizes between entry points.
+        """
         return self._model.profile(self._arrays(input_feed))
 
     def close(self) -> None:
@@ -184,11 +214,11 @@ class InferenceSession:
             raise ValueError(f"the model's inputs are {known}; given: {given}")
         return arrays
 
-    def _output(self, name: str, out: Mapping[str, Any] | None) -> Any:
-        """Return the caller's array for an output, or a new one. Raises ValueError."""
+    def _output(self, name: str, shape: tuple[int, ...] | None, out: Mapping[str, Any] | None) -> Any:
+        """Return the caller's array for an output, of a shape if it varies, or a new one. Raises ValueError."""
         for each in self._outputs:
             if each.name == name:
-                return each.writable(out[name]) if out and name in out else each.empty()
+                return each.writable(out[name], shape) if out and name in out else each.empty(shape)
         raise ValueError(f"the model has no output {name!r}; it has {', '.join(self._names)}")
 
 
@@ -202,6 +232,21 @@ def _why(facts: loading.ModelFacts | None, *, asked: bool) -> str:
     if asked or facts is None:
         return "the program asked for it"
     return f"{facts.name} {facts.version} was faster than the library in the benchmark"
+
+
+def _run_otherwise(model: Any, names: Sequence[str], feed: Mapping[str, Any], out: Mapping[str, Any]) -> list[Any]:
+    made: list[Any] = model.run(names, feed)
+    for place, name in enumerate(names):
+        if name in out:
+            out[name][...] = made[place]
+            made[place] = out[name]
+    return made
+
+
+def _other_model(path: str | os.PathLike[str], threads: int) -> Any:
+    from tunesmith.runtime import onnx_runtime
+
+    return onnx_runtime.OnnxModel(path, threads)
 
 
 def _backend(name: str) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from domain import errors
 from domain.artifacts import Variant
 from domain.jobs import Precision, Tuner
 from domain.ports import Engine
@@ -117,8 +118,15 @@ def _compile(context: JobContext, engine: str, folder: str, params: dict[str, An
         "model_digest": context.model.digest,
         "format": str(context.request.bundle_format),
         "out_dir": str(partial),
+        "part": context.job.part_of is not None,
     }
     compiled = context.ask(context.compiler(engine), "compile", asked, timeout=COMPILE_SECONDS)
+    if asked["part"] and bundle.PART not in compiled["files"]:
+        need = (partial / bundle.NEEDS_TVM).read_text().strip()
+        raise errors.InvalidOption(
+            f"several sizes need a library that runs without TVM; this model needs TVM for {need}",
+            hint="Tune one size a job.",
+        )
     replace_folder(partial, context.folder / folder)
     files = [f"{folder}/{file}" for file in compiled["files"]]
     return Compiled(files=files, records=compiled["records"])

@@ -38,36 +38,46 @@ def run(context: JobContext) -> PublishResult:
         model=runtimes.model(context, report.runtime_model),
         ran_with_tvm=context.request.runner is RunnerKind.RPC,
     )
+    return put(context, path)
+
+
+def put(context: JobContext, path: Path) -> PublishResult:
+    """Store the bundle. Raises BlobStoreUnavailable."""
     blob = context.blobs.put(_chunks(path))
     return PublishResult(digest=ArtifactDigest(blob.digest), size_bytes=blob.size_bytes)
 
 
-def finish(session: Session, context: JobContext, result: PublishResult) -> None:
-    """Publish the artifact and end the job in one transaction. Raises LeaseLost."""
+def artifact(context: JobContext, result: PublishResult) -> Artifact:
     report = context.results.benchmark.report
-    artifact = artifacts.add(
-        session,
-        Artifact(
-            id=ids.artifact(result.digest),
-            digest=result.digest,
-            size_bytes=result.size_bytes,
-            job_id=context.job.id,
-            model_digest=context.model.digest,
-            input_shapes=context.input_shapes,
-            target=context.placement.target.identity,
-            device_key=context.placement.device.key,
-            toolchain=_toolchain(context, report).identity,
-            precision=report.precision,
-            bundle_format=str(context.request.bundle_format),
-            verified=report.is_verified,
-            report=report,
-            created_at=clock.now(),
-        ),
+    return Artifact(
+        id=ids.artifact(result.digest),
+        digest=result.digest,
+        size_bytes=result.size_bytes,
+        job_id=context.job.id,
+        model_digest=context.model.digest,
+        input_shapes=context.input_shapes,
+        target=context.placement.target.identity,
+        device_key=context.placement.device.key,
+        toolchain=_toolchain(context, report).identity,
+        precision=report.precision,
+        bundle_format=_format(context),
+        verified=report.is_verified,
+        report=report,
+        created_at=clock.now(),
     )
+
+
+def finish(session: Session, context: JobContext, made: Artifact) -> None:
+    """Publish the artifact and end the job in one transaction. Raises LeaseLost."""
+    kept = artifacts.add(session, made)
     won = jobs.finish(
-        session, context.job.id, context.lease, state=JobState.SUCCEEDED, artifact_id=artifact.id, now=clock.now()
+        session, context.job.id, context.lease, state=JobState.SUCCEEDED, artifact_id=kept.id, now=clock.now()
     )
     context.heartbeat.require(won)
+
+
+def _format(context: JobContext) -> str:
+    return bundle.PART_FORMAT if context.job.part_of else str(context.request.bundle_format)
 
 
 def _manifest(context: JobContext, report: Report) -> Manifest:
@@ -84,7 +94,7 @@ def _manifest(context: JobContext, report: Report) -> Manifest:
         inputs=context.inputs,
         outputs=context.outputs,
         created_by=_CREATED_BY,
-        format=str(context.request.bundle_format),
+        format=_format(context),
         tuner=(tuned.tuner or "") if tuned and report.published is Variant.TUNED else "",
         runtime=_runtime(context, report),
     )

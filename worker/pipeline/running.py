@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from domain import errors, progress
+from domain.artifacts import Artifact
 from domain.blobs import BlobStore
 from domain.jobs import EventKind, Failure, Job, JobState, RunnerKind, Stage
 from domain.stage_results import (
@@ -32,6 +33,8 @@ from worker.pipeline import (
     compiling,
     emulation,
     importing,
+    joining,
+    parts,
     placing,
     planning,
     publishing,
@@ -46,6 +49,7 @@ from worker.settings import WorkerSettings
 from worker.total_limit import TotalLimit
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 STEPS: tuple[tuple[Stage, Callable[[JobContext], StageResult]], ...] = (
     (Stage.IMPORT, importing.run),
@@ -70,6 +74,8 @@ class Pipeline:
     call_help: CallHelp | None = None
     keep_log: Callable[[], None]
     """Stores the end of the engine log, before clients learn that the job has ended."""
+    run_part: parts.RunPart
+    """Runs the job of one size, for jobs of several."""
 
     def run(self, job: Job, heartbeat: JobHeartbeat) -> None:
         """Run the job to its end or release it. Raises errors that are neither the job's nor an engine's fault."""
@@ -82,7 +88,8 @@ class Pipeline:
         pool = EnginePool(self.engines, log=log, folder=folder, canceled=heartbeat.stop_wanted, network=network)
         recovery = Recovery(heartbeat)
         try:
-            self._run_stages(job, heartbeat, pool, recovery)
+            run = self._run_parts if job.request.sizes else self._run_stages
+            run(job, heartbeat, pool, recovery)
         except Exception as error:
             ending = recovery.ending(error)
             if ending is Ending.RAISE:
@@ -102,6 +109,29 @@ class Pipeline:
         context = recovery.run(lambda: self._begin(job, heartbeat, pool))
         for stage, step in STEPS:
             context = self._run_stage(context, stage, step, recovery)
+
+    def _run_parts(self, job: Job, heartbeat: JobHeartbeat, pool: EnginePool, recovery: Recovery) -> None:
+        """Tune each size as a job of its own, and link the results to one library."""
+        context = recovery.run(lambda: self._begin(job, heartbeat, pool))
+
+        def step(stage: Stage, work: Callable[[], T]) -> T:
+            def run() -> T:
+                heartbeat.check()
+                context.limit.enter(stage, context.results)
+                self._start(context, stage)
+                with observing.stage(stage.value):
+                    return work()
+
+            return recovery.run(run, stage=stage, context=context)
+
+        served = step(Stage.BASELINE, lambda: joining.examine(context))
+        ended = step(Stage.TUNE, lambda: parts.run(context, self.run_part))
+        linked = step(Stage.COMPILE, lambda: joining.link(context, joining.opened(context, ended), served))
+        joined = step(Stage.VERIFY, lambda: joining.verify(context, linked))
+        started = clock.now()
+        stored = step(Stage.PUBLISH, lambda: publishing.put(context, joining.write(context, joined)))
+        result = replace(stored, placement=_placement(context))
+        self._finish(context, result, started, joining.artifact(context, joined, result))
 
     def _run_stage(
         self, context: JobContext, stage: Stage, step: Callable[[JobContext], StageResult], recovery: Recovery
@@ -189,7 +219,10 @@ class Pipeline:
             _tell(session, context, {"stage": stage.value, "status": "started", "share": share})
         return started
 
-    def _finish(self, context: JobContext, result: StageResult, started: datetime) -> None:
+    def _finish(
+        self, context: JobContext, result: StageResult, started: datetime, artifact: Artifact | None = None
+    ) -> None:
+        """``artifact``: what is published, at the end; by default that of a job of one size."""
         if isinstance(result, PublishResult):
             self.keep_log()
         finished = clock.now()
@@ -202,7 +235,7 @@ class Pipeline:
             told = {"stage": result.stage.value, "status": "finished", "seconds": seconds, "share": share}
             _tell(session, context, {**told, **plan})
             if isinstance(result, PublishResult):
-                publishing.finish(session, context, result)
+                publishing.finish(session, context, artifact or publishing.artifact(context, result))
 
     def _conclude(self, job: Job, heartbeat: JobHeartbeat, ending: Ending, error: Exception) -> None:
         if ending is Ending.LEAVE:

@@ -41,18 +41,8 @@ class OneJob(Runtime):
     """A worker that is told which job to claim, whatever else waits."""
 
     def claim(self, job_id: str) -> Job | None:
-        rules = self._rules()
         with self.database.transaction() as session:
-            return jobs.claim(
-                session,
-                job_id,
-                worker_id=self.id,
-                now=rules.now,
-                lease_seconds=self.settings.lease_seconds,
-                max_attempts=rules.max_attempts,
-                judging=rules.judging,
-                pause=rules.pause,
-            )
+            return self._claimed(session, job_id, self._rules())
 
     def run_job(self, job_id: str) -> None:
         job = None if self.shutdown.is_set() else self.claim(job_id)
@@ -100,13 +90,14 @@ class Bench:
         seconds: float | None = None,
         total_seconds: float | None = None,
         content: bytes = b"a model",
+        facts: ModelFacts = FACTS,
         owner: str = LOCAL_OWNER,
         **request: Any,
     ) -> str:
         blob = self.blobs.put([content])
         now = clock.now()
         with self.database.transaction() as session:
-            models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=FACTS, now=now)
+            models.add(session, digest=blob.digest, name="m.onnx", size_bytes=blob.size_bytes, facts=facts, now=now)
             budget = Budget(trials=trials, seconds=seconds, total_seconds=total_seconds)
             wanted = JobRequest(model_digest=blob.digest, budget=budget, **request)
             return jobs.create(session, wanted, now=now, owner=owner).id

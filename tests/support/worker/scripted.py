@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,8 @@ class Script:
     """Whether data sets have labels."""
     wrong_on_labels: frozenset[str] = frozenset()
     """Precisions in which builds are near the reference, but wrong by the labels."""
+    other_in_other_sizes: frozenset[str] = frozenset()
+    """``split`` and ``padded``: what changes the results of a model."""
     unbuildable: frozenset[tuple[str, int]] = frozenset()
     """Workload and index of schedules with which no network can be built."""
     poisoned: frozenset[tuple[str, int]] = frozenset()
@@ -150,10 +152,11 @@ class Script:
             self.unattended.append("prepare")
         self.refuse("prepare", {"shapes": dict(shapes)})
         out.write_bytes(model.read_bytes())
+        spec = replace(SPEC, shape=tuple(shapes.get("x", SPEC.shape)))
         return Prepared(
             path=out,
-            inputs=(SPEC,),
-            outputs=(SPEC,),
+            inputs=(spec,),
+            outputs=(spec,),
             operators={"Conv": 1},
             folded=True,
             memory_bytes=self.memory_bytes,
@@ -324,6 +327,8 @@ class ScriptedEngine:
         extra = added.get(params["format"], [])
         weights = [] if self._hello["engine"] == "relax" else ["mod.params"]
         library = ["libmodel.so", "tunesmith.h"] if self._script.standalone else []
+        if params["part"]:
+            library.append("model.part" if self._script.standalone else "needs-tvm.txt")
         files = ["mod.so", "mod.json", *weights, *extra, *library]
         for name in files:
             _touch(Path(params["out_dir"]) / name)
@@ -334,6 +339,21 @@ class ScriptedEngine:
             _touch(Path(params["out_dir"]) / "poisoned")
         (Path(params["out_dir"]) / _CHOSEN).write_text("\n".join(chosen))
         return {"files": files, "records": chosen, "seconds": 0.0}
+
+    def _compare_sizes(self, params: dict[str, Any]) -> dict[str, Any]:
+        assert all(Path(path).is_file() for path in [params["small"], params["large"], *params["inputs"]])
+        how = "split" if params["padding"] is None else "padded"
+        passed = how not in self._script.other_in_other_sizes
+        return {"outputs": [{"output": "y", "max_rel": 0.0 if passed else 0.25, "passed": passed}]}
+
+    def _join(self, params: dict[str, Any]) -> dict[str, Any]:
+        assert all(Path(part["path"]).is_file() for part in params["parts"])
+        files = ["libmodel.so", "tunesmith.h"]
+        for name in files:
+            _touch(Path(params["out_dir"]) / name)
+        if "joint" in self._script.wrong:
+            _touch(Path(params["out_dir"]) / "poisoned")
+        return {"files": files, "weight_bytes": 1_000_000, "separate_weight_bytes": 2_000_000, "exact": []}
 
     def _audit(self, params: dict[str, Any]) -> dict[str, Any]:
         chosen = _fastest(params["records"])

@@ -20,6 +20,7 @@ from tuner.engines.onnx import (
     quantizing,
     rows,
     sessions,
+    sizing,
 )
 from tuner.engines.onnx.rewriting import applying
 from tuner.engines.protocol import serving
@@ -75,6 +76,12 @@ def _compare(params: Json, _: serving.Emitter) -> Json:
     return {"outputs": outputs, "labelled": labels.compare(given, expected, actual)}
 
 
+def _compare_sizes(params: Json, _: serving.Emitter) -> Json:
+    return sizing.compare(
+        params["small"], params["large"], params["inputs"], padding=params.get("padding"), threads=params["threads"]
+    )
+
+
 def _quantize(params: Json, _: serving.Emitter) -> Json:
     return quantizing.quantize(
         params["path"],
@@ -109,6 +116,7 @@ HANDLERS: dict[str, serving.Handler] = {
         params["path"], params["inputs"], params["threads"], params["repeat"]
     ),
     "compare": _compare,
+    "compare_sizes": _compare_sizes,
 }
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from tuner.engines.relax import compiling, cuda, extracting, importing, lowering
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.relax.running import BUNDLES
+from tuner.engines.runtime import joining
+from tuner.engines.runtime.compiling import tools_for
 from tuner.engines.runtime.program import Program
 
 PROGRAM = Program("relax", RELEASE, BUNDLES, start=searching.start, build=searching.build)
@@ -50,8 +52,15 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
         return imported
 
     # Nothing else may refer to it: the build gives the weights as imported up.
-    compiled = compiling.compile_model(load(), build, known, params["out_dir"], form, facts)
+    is_part = bool(params.get("part"))
+    compiled = compiling.compile_model(load(), build, known, params["out_dir"], form, facts, is_part=is_part)
     return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
+
+
+def _join(params: Json, _: serving.Emitter) -> Json:
+    return joining.join(
+        params, lambda threads: tools_for(RELEASE, targets.resolve(params["target"], threads), params["format"])
+    )
 
 
 def _choose(params: Json, _: serving.Emitter) -> Json:
@@ -89,6 +98,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "compile": _compile,
     "compile_plain": _compile_plain,
     "extract": _extract,
+    "join": _join,
     "inspect": lambda params, _: reading.inspect(params["path"]),
     "prepare": lambda params, _: reading.prepare(params["path"], params["out_path"]),
     "tune": _tune,

@@ -54,10 +54,12 @@ def compile_model(
     out_dir: str,
     form: str,
     facts: Facts,
+    *,
+    is_part: bool = False,
 ) -> Compiled:
     """Build with the best of ``known``, write the files of the format and the library, and return what was used.
 
-    Raises EngineFailure ``compile_failed``, and as ``tools``.
+    ``is_part`` as in ``libraries.write``. Raises EngineFailure ``compile_failed``, and as ``tools``.
     """
     programs = tools(build.target, form)
     with faults.reported("compile_failed", "TVM cannot compile the model"):
@@ -72,7 +74,7 @@ def compile_model(
     with compiling.exported(executable, None if form == "system-lib" else _packer(programs)) as objects:
         del executable, module
         files = _write(objects, imported, folder, form, programs, device)
-        files += _write_library(objects, imported, folder, form, programs, facts, device, workspaces)
+        files += _write_library(objects, imported, folder, form, programs, facts, device, workspaces, is_part=is_part)
     return Compiled(files=files, lines=lines)
 
 
@@ -134,6 +136,8 @@ def _write_library(
     facts: Facts,
     device: str,
     workspaces: Workspaces,
+    *,
+    is_part: bool,
 ) -> list[str]:
     """Write the library or why there is none. The executable's object file is read, not linked."""
     # A module without kernels is an empty C file.
@@ -148,7 +152,7 @@ def _write_library(
         return workspaces.add_to(plans.read(blob, symbols, imported.inputs, imported.outputs))
 
     kept = replace(objects, paths=kernels)
-    return libraries.write(plan, kept, facts, folder, programs, form, imported.operators)
+    return libraries.write(plan, kept, facts, folder, programs, form, imported.operators, is_part=is_part)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from tuner.engines.relay.ansor import mixing
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.running import BUNDLES
 from tuner.engines.relay.templates import installing
+from tuner.engines.runtime import joining
 from tuner.engines.runtime.compiling import tools_for
 from tuner.engines.runtime.program import Program
 
@@ -54,8 +55,15 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     emitter.emit("progress", {"step": "build"})
     with mixed_precision.blamed(params.get("precision")):
         facts = PROGRAM.facts(params, target)
-        files = compiling.compile_model(imported, target, schedules, params["out_dir"], form, facts)
+        out_dir, is_part = params["out_dir"], bool(params.get("part"))
+        files = compiling.compile_model(imported, target, schedules, out_dir, form, facts, is_part=is_part)
     return {"files": files, "records": schedules.lines(), "seconds": time.monotonic() - started}
+
+
+def _join(params: Json, _: serving.Emitter) -> Json:
+    return joining.join(
+        params, lambda threads: tools_for(RELEASE, targets.resolve(params["target"], threads), params["format"])
+    )
 
 
 def _choose(params: Json, emitter: serving.Emitter) -> Json:
@@ -87,6 +95,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "choose": _choose,
     "compile": _compile,
     "extract": _extract,
+    "join": _join,
 }
 
 if __name__ == "__main__":

@@ -59,11 +59,18 @@ class Schedules:
 
 
 def compile_model(
-    imported: importing.Imported, target: Any, schedules: Schedules, out_dir: str, form: str, facts: Facts
+    imported: importing.Imported,
+    target: Any,
+    schedules: Schedules,
+    out_dir: str,
+    form: str,
+    facts: Facts,
+    *,
+    is_part: bool = False,
 ) -> list[str]:
     """Build with ``schedules``, write the files of the format and the library, and return their names.
 
-    Raises EngineFailure ``compile_failed``, and as ``compiling.tools_for``.
+    ``is_part`` as in ``libraries.write``. Raises EngineFailure ``compile_failed``, and as ``compiling.tools_for``.
     """
     programs = compiling.tools_for(RELEASE, target, form)
     corrections.use_threads(1)
@@ -87,7 +94,7 @@ def compile_model(
 
     with compiling.exported(module) as objects:
         written = compiling.write_libraries(objects, folder, form, programs)
-        library = libraries.write(plan, objects, facts, folder, programs, form, imported.operators)
+        library = libraries.write(plan, objects, facts, folder, programs, form, imported.operators, is_part=is_part)
     return [*written, GRAPH, PARAMS, *library]
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import compiling, faults
 from tuner.engines.runtime.compiling import Objects, Tools
-from tuner.engines.runtime.library import kernels, linking
+from tuner.engines.runtime.library import kernels, linking, parts
 from tuner.engines.runtime.library import operators as ort
 from tuner.engines.runtime.library.plan import NotStandalone, Plan, UnknownSizes
 from tuner.engines.runtime.library.source import Facts
 
 NEEDS_TVM = "needs-tvm.txt"
 """Says what a model needs TVM for, so that there is no library."""
-_LIBRARIES = (linking.LIBRARY, linking.HEADER, linking.WEIGHTS, linking.ARCHIVE, linking.ARCHIVE_HEADER)
+WRITTEN = (linking.LIBRARY, linking.HEADER, linking.WEIGHTS, linking.ARCHIVE, linking.ARCHIVE_HEADER)
+"""Names of files that libraries consist of."""
 
 
 def write(
@@ -26,16 +27,19 @@ def write(
     programs: Tools,
     form: str,
     operators: Mapping[str, int],
+    *,
+    is_part: bool = False,
 ) -> list[str]:
     """Link the library of the model that ``plan`` reads, or write ``NEEDS_TVM``; return the names of the files.
 
-    ``operators`` are the model's, by count. Raises EngineFailure ``compile_failed`` for a format that is made from the
+    ``operators`` are the model's, by count. With ``is_part``, also write what a library of several sizes is linked
+    from. Raises EngineFailure ``compile_failed`` for a format that is made from the
     library, if there is none.
     """
-    for name in (*_LIBRARIES, ort.MODEL, ort.OPERATOR, kernels.FILE, NEEDS_TVM):
+    for name in (*WRITTEN, ort.MODEL, ort.OPERATOR, kernels.FILE, parts.FILE, NEEDS_TVM):
         (folder / name).unlink(missing_ok=True)
     try:
-        return _write(plan(), objects, facts, folder, programs, form)
+        return _write(plan(), objects, facts, folder, programs, form, is_part=is_part)
     except NotStandalone as error:
         need = str(error)
         if isinstance(error, UnknownSizes) and (selecting := faults.sized_by_values(operators)):
@@ -47,7 +51,9 @@ def write(
         return [NEEDS_TVM]
 
 
-def _write(plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: Tools, form: str) -> list[str]:
+def _write(
+    plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: Tools, form: str, *, is_part: bool
+) -> list[str]:
     if programs.c_compiler is None:
         raise NotStandalone("linking: no C compiler for the target was found")
     binutils = None
@@ -56,4 +62,9 @@ def _write(plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: T
     paths = [Path(path) for path in objects.paths]
     written = linking.link(plan, paths, facts, folder, programs.c_compiler, binutils)
     kernels.write(plan, folder)
-    return written + (ort.write(plan, facts, folder, programs.c_compiler) if form == compiling.ONNX else [])
+    if form == compiling.ONNX:
+        written += ort.write(plan, None, facts, folder, programs.c_compiler)
+    if is_part:
+        parts.write(plan, paths, facts, folder / parts.FILE)
+        written.append(parts.FILE)
+    return written

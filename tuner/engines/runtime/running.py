@@ -7,10 +7,11 @@ import math
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from tuner.engines.runtime import compiling, environment, faults
 from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.library import kernels
 from tuner.engines.runtime.library.linking import LIBRARY, WEIGHTS
-from tunesmith.runtime import InferenceSession, LoadError
+from tunesmith.runtime import InferenceSession, LoadError, NoSuchSize
 
 Arrays = dict[str, Any]
 
@@ -31,6 +32,8 @@ class Network(ABC):
     """A compiled network on one device. ``inputs`` are ``{name, dtype, shape}`` in parameter order."""
 
     inputs: Sequence[Json]
+    sizes: Mapping[str, int] = MappingProxyType({})
+    """Of a network for several sizes: the values with which one of them replaces the names in shapes."""
     outputs: Sequence[str]
     """Output names."""
     runtime: str = "TVM"
@@ -50,7 +53,7 @@ class Network(ABC):
 
     def feed_file(self, path: str | None) -> None:
         """Feed the arrays of an ``.npz`` file, by default random ones. Raises EngineFailure ``invalid_inputs``."""
-        self.feed(_read(path, self.inputs) if path else _random(self.inputs))
+        self.feed(_read(path, self.inputs) if path else _random(self.inputs, self.sizes))
 
     def run_once(self, inputs: str | None, outputs: str | None) -> list[Json]:
         """Run on the inputs of ``feed_file``, write the outputs if a path is given, and return their specs."""
@@ -76,6 +79,7 @@ class SessionNetwork(Network):
         self.inputs = [
             {"name": info.name, "dtype": info.dtype, "shape": info.shape} for info in self._session.get_inputs()
         ]
+        self.sizes = next(iter(self._session.sizes), {})
         self.outputs = [info.name for info in self._session.get_outputs()]
         self._fed: Arrays = {}
 
@@ -83,10 +87,21 @@ class SessionNetwork(Network):
         self._fed = arrays
 
     def run(self) -> Sequence[Any]:
-        return self._session.run(None, self._fed)
+        with _served():
+            return self._session.run(None, self._fed)
 
     def sample(self, number: int, repeat: int) -> list[float]:
-        return self._session.time(self._fed, number=number, repeat=repeat)
+        with _served():
+            return self._session.time(self._fed, number=number, repeat=repeat)
+
+
+@contextmanager
+def _served() -> Iterator[None]:
+    """Convert errors about inputs' sizes to EngineFailure ``invalid_inputs``."""
+    try:
+        yield
+    except NoSuchSize as error:
+        raise EngineFailure("invalid_inputs", str(error)) from error
 
 
 class LibraryNetwork(SessionNetwork):
@@ -110,8 +125,9 @@ class LibraryNetwork(SessionNetwork):
         whole: list[float] = []
         runs = []
         for _ in range(repeat):
-            whole += self._session.time(self._fed)
-            runs.append(self._session.profile(self._fed))
+            with _served():
+                whole += self._session.time(self._fed)
+                runs.append(self._session.profile(self._fed))
         names = [name for name, _ in runs[0]]
         means = quick_mean([[seconds for _, seconds in run] for run in runs])
         known = self._kernels if [each["name"] for each in self._kernels] == names else [{} for _ in names]
@@ -348,18 +364,25 @@ def _read(path: str, specs: Sequence[Json]) -> Arrays:
         raise EngineFailure("invalid_inputs", message)
     for spec in specs:
         array = arrays[spec["name"]]
-        if list(array.shape) != spec["shape"] or str(array.dtype) != spec["dtype"]:
+        if not _fits(array.shape, spec["shape"]) or str(array.dtype) != spec["dtype"]:
             have, want = f"{array.dtype}{tuple(array.shape)}", f"{spec['dtype']}{tuple(spec['shape'])}"
             raise EngineFailure("invalid_inputs", f"{spec['name']} is {have}; the model expects {want}")
     return arrays
 
 
-def _random(specs: Sequence[Json]) -> Arrays:
-    """Return random inputs from a fixed seed."""
+def _fits(shape: Sequence[int], wanted: Sequence[int | str | None]) -> bool:
+    return len(shape) == len(wanted) and all(
+        size == named or not isinstance(named, int) for size, named in zip(shape, wanted, strict=True)
+    )
+
+
+def _random(specs: Sequence[Json], sizes: Mapping[str, int]) -> Arrays:
+    """Return random inputs from a fixed seed; ``sizes`` are the values of names in shapes."""
     generator = np.random.default_rng(0)
     arrays = {}
     for spec in specs:
         floating = np.issubdtype(np.dtype(spec["dtype"]), np.floating)
-        values = generator.random(spec["shape"]) if floating else generator.integers(0, 2, spec["shape"])
+        shape = [sizes.get(size, size) for size in spec["shape"]]
+        values = generator.random(shape) if floating else generator.integers(0, 2, shape)
         arrays[spec["name"]] = values.astype(spec["dtype"])
     return arrays

@@ -1,4 +1,4 @@
-"""Linking of a plan, its weights and kernels with the driver to ``libmodel.so`` and ``libmodel.a``."""
+"""Linking of plans, their weights and kernels with the driver to ``libmodel.so`` and ``libmodel.a``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tuner.engines.runtime.library import elf, memory, source
 from tuner.engines.runtime.library.plan import NotStandalone, Plan
+from tuner.engines.runtime.library.sizes import Sizes
 
 LIBRARY, HEADER = "libmodel.so", "tunesmith.h"
 ARCHIVE, ARCHIVE_HEADER = "libmodel.a", "libmodel.h"
@@ -87,6 +88,16 @@ class Binutils:
     objcopy: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What an entry point is linked from."""
+
+    name: str
+    plan: Plan
+    objects: Sequence[Path]
+    """The kernels' object files."""
+
+
 def link(
     plan: Plan,
     objects: Sequence[Path],
@@ -102,12 +113,32 @@ def link(
     write ``libmodel.a``, of which programs may link several, and ``libmodel.h``. More weights than ``max_bytes_inside``
     become ``libmodel.weights``. Raises NotStandalone for what needs TVM's runtime or does not link.
     """
-    driver = _driver(objects)
-    packed = source.weights(plan.constants)
+    entry = Entry(name="main", plan=plan, objects=objects)
+    is_archived = binutils is not None
+    return link_all([entry], None, facts, folder, compiler, binutils, max_bytes_inside, is_archived=is_archived)
+
+
+def link_all(
+    entries: Sequence[Entry],
+    sizes: Sizes | None,
+    facts: source.Facts,
+    folder: Path,
+    compiler: str,
+    binutils: Binutils | None,
+    max_bytes_inside: int = MAX_BYTES_INSIDE,
+    *,
+    is_archived: bool,
+) -> list[str]:
+    """Write a library with an entry point for each of several sizes, or for one without ``sizes``, as ``link`` does.
+
+    Equal weights are stored once. Several entry points, and an archive, need ``binutils``.
+    """
+    driver = _driver([path for each in entries for path in each.objects])
+    packed = source.weights(constant for each in entries for constant in each.plan.constants)
     is_outside = packed.size > max_bytes_inside
     outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest()) if is_outside else None
-    planned = memory.lay_out(plan, facts.threads)
-    text = source.model(plan, planned, packed, facts, outside)
+    planned = _planned(entries, packed, facts.threads)
+    text = source.model(planned, packed.size, facts, sizes, outside)
     # Unlink first: this process may have mapped the old files.
     for name in (LIBRARY, WEIGHTS):
         (folder / name).unlink(missing_ok=True)
@@ -115,22 +146,26 @@ def link(
     with tempfile.TemporaryDirectory(prefix="tunesmith-library-") as scratch:
         work = Path(scratch)
         (work / "model.c").write_text(text)
+        for number, each in enumerate(planned):
+            (work / _source_of(number)).write_text(source.entry(number, each))
         (work / WEIGHTS).touch()
         with ((folder if is_outside else work) / WEIGHTS).open("wb") as file:
             file.writelines(packed.parts)
         (work / "weights.S").write_text(_WEIGHTS.format(alignment=memory.ALIGNMENT))
         (work / "exports.map").write_text(_EXPORTS)
-        sources = ["model.c", "weights.S", *map(str, objects)]
+        sources = ["model.c", "weights.S", *_kernels(entries, compiler, binutils, work)]
         _share(compiler, [*driver, *sources], work, is_outside=is_outside)
         shutil.copyfile(work / LIBRARY, folder / LIBRARY)
         written = [LIBRARY, HEADER, *([WEIGHTS] if is_outside else [])]
-        if binutils is None:
+        if binutils is None or not is_archived:
             return written
-        model = facts.model[:16] or "model"
-        function, weights = f"tunesmith_get_api_{model}", f"libmodel-{model}.weights"
+        name = facts.model[:16] or "model"
+        function, weights = f"tunesmith_get_api_{name}", f"libmodel-{name}.weights"
         if outside:
             # Of several models in one program, each needs a file of its own.
-            (work / "model.c").write_text(source.model(plan, planned, packed, facts, replace(outside, name=weights)))
+            (work / "model.c").write_text(
+                source.model(planned, packed.size, facts, sizes, replace(outside, name=weights))
+            )
         # Static programs bring their own libm.
         without_math = [path for path in driver if path != str(DRIVER / "math.c")]
         _archive(compiler, binutils, [*without_math, *sources], function, work, is_outside=is_outside)
@@ -138,6 +173,39 @@ def link(
     header = _ARCHIVE_HEADER.format(function=function, guard=f"{function.upper()}_H", weights=weights)
     (folder / ARCHIVE_HEADER).write_text(header)
     return [*written, ARCHIVE, ARCHIVE_HEADER]
+
+
+def _planned(entries: Sequence[Entry], packed: source.Weights, threads: int) -> list[source.Entry]:
+    planned, first = [], 0
+    for each in entries:
+        end = first + len(each.plan.constants)
+        offsets = packed.offsets[first:end]
+        laid_out = memory.lay_out(each.plan, threads)
+        planned.append(source.Entry(name=each.name, plan=each.plan, memory=laid_out, offsets=offsets))
+        first = end
+    return planned
+
+
+def _source_of(number: int) -> str:
+    return f"entry_{number}.c"
+
+
+def _kernels(entries: Sequence[Entry], compiler: str, binutils: Binutils | None, work: Path) -> list[str]:
+    """Return the files with the entry points' tables and kernels, of which different ones may have equal symbols."""
+    if len(entries) == 1:
+        return [_source_of(0), *map(str, entries[0].objects)]
+    if binutils is None:
+        raise NotStandalone("linking: no objcopy for the target was found")
+    made = []
+    for number, each in enumerate(entries):
+        output = f"entry_{number}.o"
+        relocatable = (compiler, "-r", "-nostdlib", "-o", output, *_OPTIONS, "-I", str(DRIVER))
+        _run([*relocatable, _source_of(number), *map(str, each.objects)], work)
+        # The driver's definitions must replace the pointers among the kernels, in all entry points.
+        kept = (f"--keep-global-symbol={name}" for name in (source.symbol(number), *sorted(_PROVIDED)))
+        _run([binutils.objcopy, "--strip-debug", *kept, output], work)
+        made.append(output)
+    return made
 
 
 def _driver(objects: Sequence[Path]) -> list[str]:

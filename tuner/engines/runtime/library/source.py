@@ -1,4 +1,4 @@
-"""The tables of a plan in C, as ``c/plan.h`` declares them."""
+"""The tables of plans in C, as ``c/plan.h`` declares them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tuner.engines.runtime.library import memory
 from tuner.engines.runtime.library.memory import Memory
 from tuner.engines.runtime.library.plan import Kind, NotStandalone, Plan, Tensor, dtype
+from tuner.engines.runtime.library.sizes import Sizes
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ENTRY = "main"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,51 +68,125 @@ class WeightsFile:
     digest: bytes
 
 
-def model(plan: Plan, planned: Memory, packed: Weights, facts: Facts, outside: WeightsFile | None = None) -> str:
-    """Return ``model.c``, for weights inside the library or in a file.
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An entry point of a library."""
+
+    name: str
+    plan: Plan
+    memory: Memory
+    offsets: tuple[int, ...]
+    """Of its constants in the weights."""
+
+
+def symbol(number: int) -> str:
+    """Return the symbol of an entry point's tables."""
+    return f"tunesmith_entry_{number}"
+
+
+def entry(number: int, made: Entry) -> str:
+    """Return ``entry_N.c``: the tables of the entry point's kernels, which is all that refers to these.
 
     Raises NotStandalone for symbols that C cannot name.
     """
+    plan, planned = made.plan, made.memory
     shapes = _Shapes()
-    tensors = [_tensor(plan, each, planned, packed, shapes) for each in plan.tensors]
-    inputs = [_described(plan, *each, shapes) for each in zip(plan.input_names, plan.inputs, strict=True)]
-    outputs = [_described(plan, *each, shapes) for each in zip(plan.output_names, plan.outputs, strict=True)]
+    tensors = [_tensor(plan, each, planned, made.offsets, shapes) for each in plan.tensors]
     arguments = [number for call in plan.calls for number in call.arguments]
     calls, first = [], 0
-    for number, call in enumerate(plan.calls):
-        sizes = (f"{planned.workspaces.get(number, 0)}u", f"{call.workspace.first}u", f"{call.workspace.other}u")
+    for place, call in enumerate(plan.calls):
+        sizes = (f"{planned.workspaces.get(place, 0)}u", f"{call.workspace.first}u", f"{call.workspace.other}u")
         calls.append(_row(_identifier(call.symbol), first, len(call.arguments), *sizes))
         first += len(call.arguments)
     longest = max((len(call.arguments) for call in plan.calls), default=0)
-    entry = _row(
-        _text(_ENTRY), "inputs", "outputs", len(inputs), len(outputs), "kernels", len(calls), f"{planned.arena_bytes}u"
-    )
     steps = ("calls", "arguments", len(arguments), longest)
-    run = _row("tensors", len(tensors), *steps, "copies", len(planned.copies))
-    facts_row = _row(
-        *map(_text, (facts.model, facts.toolchain, facts.target)),
-        *(facts.threads, f"{packed.size}u", "entries", 1),
-    )
-    file = (_text(outside.name), "digest") if outside else ("NULL", "NULL")
+    tables = _row(plan.convention, "tensors", len(tensors), *steps, "copies", len(planned.copies))
     return "\n".join(
         [
             '#include <stddef.h>\n\n#include "plan.h"\n',
-            *(f"extern void {_identifier(symbol)}(void);" for symbol in sorted({call.symbol for call in plan.calls})),
+            *(f"extern void {_identifier(name)}(void);" for name in sorted({call.symbol for call in plan.calls})),
             *shapes.lines,
             _table("plan_tensor", "tensors", tensors),
             _table("uint32_t", "arguments", map(str, arguments)),
             _table("plan_call", "calls", calls),
             _table("plan_copy", "copies", (_row(*copy) for copy in planned.copies)),
-            _table("tunesmith_tensor", "inputs", inputs),
-            _table("tunesmith_tensor", "outputs", outputs),
-            _table("char *const", "kernels", (_text(call.name) for call in plan.calls)),
-            _table("char *const", "features", [*map(_text, facts.features), "NULL"]),
-            _table("tunesmith_entry", "entries", [entry]),
-            _table("plan_entry", "plans", [run]),
-            _table("unsigned char", "digest", map(str, outside.digest)) if outside else "",
-            f"const plan tunesmith_plan = {_row(facts_row, 'plans', plan.convention, 'features', *file)};\n",
+            f"extern const plan_entry {symbol(number)};",
+            f"const plan_entry {symbol(number)} = {tables};\n",
         ]
     )
+
+
+def model(
+    entries: Sequence[Entry], weight_bytes: int, facts: Facts, sizes: Sizes | None, outside: WeightsFile | None = None
+) -> str:
+    """Return ``model.c``, for weights inside the library or in a file. A library of one size has no ``sizes``."""
+    shapes = _Shapes()
+    tables, rows = [], []
+    for number, each in enumerate(entries):
+        plan = each.plan
+        inputs = [_described(plan, *pair, shapes) for pair in zip(plan.input_names, plan.inputs, strict=True)]
+        outputs = [_described(plan, *pair, shapes) for pair in zip(plan.output_names, plan.outputs, strict=True)]
+        tables += [
+            _table("tunesmith_tensor", f"inputs{number}", inputs),
+            _table("tunesmith_tensor", f"outputs{number}", outputs),
+            _table("char *const", f"kernels{number}", (_text(call.name) for call in plan.calls)),
+            f"extern const plan_entry {symbol(number)};",
+        ]
+        names = (f"inputs{number}", f"outputs{number}", len(inputs), len(outputs))
+        kernels = (f"kernels{number}", len(plan.calls), f"{each.memory.arena_bytes}u")
+        rows.append(_row(_text(each.name), *names, *kernels))
+    facts_row = _row(
+        *map(_text, (facts.model, facts.toolchain, facts.target)),
+        *(facts.threads, f"{weight_bytes}u", "entries", len(entries)),
+    )
+    sized = ("{NULL, 0, NULL, NULL, NULL}", "NULL", "NULL", "NULL")
+    if sizes:
+        tables += _sizes(sizes, entries[0].plan)
+        dimensions = _row("dimensions", len(sizes.dimensions), "values", "input_axes", "output_axes")
+        sized = (dimensions, "seconds", "inputs", "outputs")
+    file = (_text(outside.name), "digest") if outside else ("NULL", "NULL")
+    return "\n".join(
+        [
+            '#include <stddef.h>\n\n#include "plan.h"\n',
+            *shapes.lines,
+            *tables,
+            _table("char *const", "features", [*map(_text, facts.features), "NULL"]),
+            _table("tunesmith_entry", "entries", rows),
+            _table("plan_entry *const", "plans", (f"&{symbol(number)}" for number in range(len(entries)))),
+            _table("unsigned char", "digest", map(str, outside.digest)) if outside else "",
+            f"const plan tunesmith_plan = {_row(facts_row, 'plans', *sized, 'features', *file)};\n",
+        ]
+    )
+
+
+def _sizes(sizes: Sizes, plan: Plan) -> list[str]:
+    """The tables of dimensions, and of the inputs and outputs of all entry points, as those of ``plan``."""
+    values = [str(value) for entry in sizes.values for value in entry]
+
+    def operands(numbers: Sequence[int], paddings: Sequence[bytes]) -> list[str]:
+        types = [dtype(plan.tensors[number].dtype, plan.convention) for number in numbers]
+        return [_row(kind.bytes, _row(*(padding or b"\0"))) for kind, padding in zip(types, paddings, strict=True)]
+
+    return [
+        _table(
+            "tunesmith_dimension",
+            "dimensions",
+            (_row(_text(each.name), int(each.splits), int(each.pads)) for each in sizes.dimensions),
+        ),
+        _table("int64_t", "values", values),
+        *_axes("input_axes", sizes.input_axes),
+        *_axes("output_axes", sizes.output_axes),
+        _table("double", "seconds", map(repr, sizes.seconds)),
+        _table("plan_operand", "inputs", operands(plan.inputs, sizes.padding)),
+        _table("plan_operand", "outputs", operands(plan.outputs, [b""] * len(plan.outputs))),
+    ]
+
+
+def _axes(name: str, axes: Sequence[Sequence[int | None]]) -> list[str]:
+    rows = []
+    for number, each in enumerate(axes):
+        rows.append(_table("int32_t", f"{name}{number}", ("-1" if axis is None else str(axis) for axis in each)))
+    return [*rows, _table("int32_t *const", name, (f"{name}{number}" for number in range(len(axes))))]
 
 
 class _Shapes:
@@ -130,17 +204,17 @@ class _Shapes:
         return self._known[shape]
 
 
-def _tensor(plan: Plan, tensor: Tensor, planned: Memory, packed: Weights, shapes: _Shapes) -> str:
-    place, at = _place(tensor, planned, packed)
+def _tensor(plan: Plan, tensor: Tensor, planned: Memory, offsets: Sequence[int], shapes: _Shapes) -> str:
+    place, at = _place(tensor, planned, offsets)
     kind = dtype(tensor.dtype, plan.convention)
     return _row(place, kind.code, kind.bits, len(tensor.shape), shapes(tensor.shape), f"{at}u")
 
 
-def _place(tensor: Tensor, planned: Memory, packed: Weights) -> tuple[str, int]:
+def _place(tensor: Tensor, planned: Memory, offsets: Sequence[int]) -> tuple[str, int]:
     if tensor.kind is Kind.INPUT:
         return "PLACE_INPUT", tensor.index
     if tensor.kind is Kind.CONSTANT:
-        return "PLACE_WEIGHTS", packed.offsets[tensor.index]
+        return "PLACE_WEIGHTS", offsets[tensor.index]
     if tensor.index in planned.in_output:
         return "PLACE_OUTPUT", planned.in_output[tensor.index]
     # A tensor that no call uses has no place, and needs none.

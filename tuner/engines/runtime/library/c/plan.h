@@ -1,4 +1,4 @@
-/* The plan of a model: what the generated model.c defines, and session.c runs. */
+/* The plan of a model: what the generated model.c and entry_N.c define, and session.c runs. */
 #ifndef TUNESMITH_PLAN_H
 #define TUNESMITH_PLAN_H
 
@@ -16,7 +16,7 @@ typedef struct plan_tensor {
 } plan_tensor;
 
 typedef struct plan_call {
-  void (*kernel)(void);  /* its true type follows from plan.convention */
+  void (*kernel)(void);  /* its true type follows from plan_entry.convention */
   uint32_t first, count; /* its part of plan_entry.arguments */
   /* Its temporary memory: offset in the arena, and bytes of the first thread and of each other one. The arena has room
    * for plan.description.threads of them. */
@@ -29,7 +29,11 @@ typedef struct plan_copy {
   int32_t output;
 } plan_copy;
 
+/* Calling conventions of kernels. */
+enum { CONVENTION_PACKED, /* TVM 0.19: TVMPackedCFunc */ CONVENTION_FFI /* TVM 0.27: TVMFFISafeCallType */ };
+
 typedef struct plan_entry {
+  int convention;
   const plan_tensor *tensors;
   uint32_t tensor_count;
   const plan_call *calls;
@@ -40,13 +44,18 @@ typedef struct plan_entry {
   uint32_t copy_count;
 } plan_entry;
 
-/* Calling conventions of kernels. */
-enum { CONVENTION_PACKED, /* TVM 0.19: TVMPackedCFunc */ CONVENTION_FFI /* TVM 0.27: TVMFFISafeCallType */ };
+/* An input or output of all entry points. */
+typedef struct plan_operand {
+  uint32_t element_bytes;
+  unsigned char padding[8]; /* the element that inputs are padded with */
+} plan_operand;
 
 typedef struct plan {
   tunesmith_description description;
-  const plan_entry *entries; /* one for each of description.entries */
-  int convention;
+  const plan_entry *const *entries; /* one for each of description.entries */
+  tunesmith_sizes sizes;
+  const double *seconds; /* that a run of each entry point takes; NULL for a library of one size */
+  const plan_operand *inputs, *outputs;
   const char *const *features; /* LLVM's names of the CPU features of the target, ended by NULL */
   const char *weights_file;    /* name of the file beside the library that has the weights; NULL if they are inside */
   const unsigned char *weights_digest; /* BLAKE2b of that file, 32 bytes */

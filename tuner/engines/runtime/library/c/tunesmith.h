@@ -13,6 +13,18 @@
  *     if (model->run(session, inputs, 1, outputs, 1)) fprintf(stderr, "%s\n", model->error());
  *     model->close(session);
  *
+ * A library may have entry points for several sizes of its inputs, such as batches of 1, 4 and 8. A session of all of
+ * them serves these sizes, and sizes between them as tunesmith_api.sizes describes:
+ *
+ *     tunesmith_options options = {TUNESMITH_ALL_ENTRIES, 0, 0, 0};
+ *     if (model->create(&options, &session)) { ... }
+ *     const int64_t shape[] = {6, 3, 224, 224}, *shapes[] = {shape};
+ *     int64_t made[2], *made_shapes[] = {made};
+ *     if (model->shapes(session, shapes, 1, made_shapes, 1)) { ... }
+ *     tunesmith_input inputs[] = {{images, sizeof images}};
+ *     tunesmith_output outputs[] = {{scores, sizeof(float) * made[0] * made[1]}};
+ *     if (model->run_shapes(session, inputs, shapes, 1, outputs, 1)) fprintf(stderr, "%s\n", model->error());
+ *
  * All functions may be called from any thread. Runs of one session wait for each other; sessions share the weights and
  * nothing else. After a fork, the child may use the sessions of its parent. Libraries stay loaded until the process
  * ends.
@@ -26,7 +38,7 @@
 extern "C" {
 #endif
 
-#define TUNESMITH_API_VERSION 1
+#define TUNESMITH_API_VERSION 2
 
 /* Results of functions; tunesmith_api.error has the text. */
 enum {
@@ -34,8 +46,12 @@ enum {
   TUNESMITH_INVALID_ARGUMENT = 1, /* unknown entry point, or a missing, surplus or wrongly sized buffer */
   TUNESMITH_UNSUPPORTED_CPU = 2,  /* the code has instructions that this CPU lacks */
   TUNESMITH_OUT_OF_RESOURCES = 3, /* no memory, or no further thread */
-  TUNESMITH_KERNEL_FAILED = 4
+  TUNESMITH_KERNEL_FAILED = 4,
+  TUNESMITH_NO_SUCH_SIZE = 5 /* no entry point serves inputs of these sizes; the text lists those that there are */
 };
+
+/* tunesmith_options.entry of a session that serves all entry points. */
+enum { TUNESMITH_ALL_ENTRIES = -1 };
 
 typedef struct tunesmith_tensor {
   const char *name;
@@ -65,10 +81,25 @@ typedef struct tunesmith_description {
   int32_t entry_count;
 } tunesmith_description;
 
+/* A size that differs between entry points. */
+typedef struct tunesmith_dimension {
+  const char *name;
+  int32_t splits; /* not 0: the first axis, of which other sizes are made of several runs */
+  int32_t pads;   /* not 0: inputs are padded to the next size, and outputs are cut */
+} tunesmith_dimension;
+
+typedef struct tunesmith_sizes {
+  const tunesmith_dimension *dimensions; /* those that are neither split nor padded are served as they are alone */
+  int32_t dimension_count;               /* 0 for a library of one size */
+  const int64_t *values;                 /* of each dimension of the first entry point, then of the next, ... */
+  /* Of each axis of each input and output, the position of its dimension, or -1; NULL for a library of one size. */
+  const int32_t *const *input_axes, *const *output_axes;
+} tunesmith_sizes;
+
 typedef struct tunesmith_session tunesmith_session;
 
 typedef struct tunesmith_options {
-  int32_t entry;   /* position in tunesmith_description.entries */
+  int32_t entry;   /* position in tunesmith_description.entries, or TUNESMITH_ALL_ENTRIES */
   int32_t threads; /* 0: as it was tuned, but no more than the CPUs of the process's affinity mask and cgroup */
   int32_t spin;    /* how often an idle thread looks for work before it sleeps; 0: the default, negative: never */
   int32_t pin;     /* not 0: keep each of the session's own threads on a CPU of its own */
@@ -101,10 +132,21 @@ typedef struct tunesmith_api {
   const char *(*error)(void);
   /* End a session that no thread uses; NULL is ignored. */
   void (*close)(tunesmith_session *session);
+
+  /* Since version 2: */
+
+  const tunesmith_sizes *sizes;
+  /* Write the shapes of the outputs for inputs of these shapes. Ranks are those of the entry points, equal in all. */
+  int (*shapes)(const tunesmith_session *session, const int64_t *const *input_shapes, int32_t input_count,
+                int64_t *const *output_shapes, int32_t output_count);
+  /* Run once on inputs of these shapes, with as many runs of entry points as that takes; run and profile are for
+   * sessions of one entry point. */
+  int (*run_shapes)(tunesmith_session *session, const tunesmith_input *inputs, const int64_t *const *input_shapes,
+                    int32_t input_count, const tunesmith_output *outputs, int32_t output_count);
 } tunesmith_api;
 
-/* Return the interface of a version, usually TUNESMITH_API_VERSION; NULL, and a text in *error (unless error is NULL),
- * if the library has other versions only, or if the weights of a large model are not in the file beside it. */
+/* Return the interface of a version, usually TUNESMITH_API_VERSION, of which libraries of this header have all up to
+ * their own; NULL, and a text in *error (unless error is NULL), if the library has other versions only, or if the weights of a large model are not in the file beside it. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif

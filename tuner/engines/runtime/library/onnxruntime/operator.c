@@ -235,7 +235,7 @@ static tunesmith_session *take(kernel *node) {
   }
   pthread_mutex_unlock(&node->lock);
   if (!longer) return NULL;
-  const tunesmith_options options = {.threads = node->threads};
+  const tunesmith_options options = {.entry = TUNESMITH_ALL_ENTRIES, .threads = node->threads};
   model->create(&options, &session);
   return session;
 }
@@ -246,69 +246,118 @@ static void give_back(kernel *node, tunesmith_session *session) {
   pthread_mutex_unlock(&node->lock);
 }
 
-static int has_shape(const tunesmith_tensor *wanted, const int64_t *dimensions, size_t rank) {
-  return rank == (size_t)wanted->rank && !memcmp(dimensions, wanted->shape, rank * sizeof *dimensions);
-}
+/* Whether the library has entry points for several sizes, so that shapes are only known when it runs. */
+static int is_sized(void) { return model->sizes->dimension_count > 0; }
 
-static ort_status *check_shape(const ort_api *ort, const ort_value *value, const tunesmith_tensor *wanted) {
-  int64_t dimensions[64];
+/* Read the shape of an input, which has the rank of `wanted`. */
+static ort_status *read_shape(const ort_api *ort, const ort_value *value, const tunesmith_tensor *wanted,
+                              int64_t *dimensions) {
   size_t rank = 0;
   ort_shape *shape;
   ort_status *failed = ort->tensor_shape(value, &shape);
   if (failed) return failed;
   failed = ort->rank(shape, &rank);
-  if (!failed && rank <= sizeof dimensions / sizeof dimensions[0]) failed = ort->dimensions(shape, dimensions, rank);
+  const int fits = !failed && rank == (size_t)wanted->rank;
+  if (fits) failed = ort->dimensions(shape, dimensions, rank);
   ort->release_shape(shape);
-  if (failed || has_shape(wanted, dimensions, rank)) return failed;
+  if (failed || (fits && (is_sized() || !memcmp(dimensions, wanted->shape, rank * sizeof *dimensions)))) return failed;
   char text[256];
   snprintf(text, sizeof text, "input %s has another shape than the model was compiled for", wanted->name);
   return ort->create_status(ORT_INVALID_ARGUMENT, text);
 }
 
-static ort_status *bind_inputs(const ort_api *ort, ort_kernel_context *context, tunesmith_input *inputs) {
+/* The tensors of a run, and their shapes, one after the other. */
+typedef struct operands {
+  tunesmith_input *inputs;
+  tunesmith_output *outputs;
+  int64_t **shapes; /* of the inputs, then of the outputs */
+} operands;
+
+static uint64_t bytes_of(const tunesmith_tensor *tensor, const int64_t *shape) {
+  uint64_t elements = 1, others = 1;
+  for (int32_t i = 0; i < tensor->rank; ++i) {
+    elements *= (uint64_t)tensor->shape[i];
+    others *= (uint64_t)shape[i];
+  }
+  return elements ? tensor->bytes / elements * others : 0;
+}
+
+static ort_status *bind_inputs(const ort_api *ort, ort_kernel_context *context, const operands *all) {
   for (int32_t i = 0; i < entry()->input_count; ++i) {
     const ort_value *value;
     void *data;
     ort_status *failed = ort->input(context, (size_t)i, &value);
-    if (!failed) failed = check_shape(ort, value, &entry()->inputs[i]);
+    if (!failed) failed = read_shape(ort, value, &entry()->inputs[i], all->shapes[i]);
     /* It is only read. */
     if (!failed) failed = ort->tensor_data((ort_value *)(uintptr_t)value, &data);
     if (failed) return failed;
-    inputs[i] = (tunesmith_input){data, entry()->inputs[i].bytes};
+    all->inputs[i] = (tunesmith_input){data, bytes_of(&entry()->inputs[i], all->shapes[i])};
   }
   return NULL;
 }
 
-static ort_status *bind_outputs(const ort_api *ort, ort_kernel_context *context, tunesmith_output *outputs) {
+static ort_status *bind_outputs(const ort_api *ort, ort_kernel_context *context, const operands *all) {
   for (int32_t i = 0; i < entry()->output_count; ++i) {
     const tunesmith_tensor *made = &entry()->outputs[i];
+    const int64_t *shape = all->shapes[entry()->input_count + i];
     ort_value *value;
     void *data;
-    ort_status *failed = ort->output(context, (size_t)i, made->shape, (size_t)made->rank, &value);
+    ort_status *failed = ort->output(context, (size_t)i, shape, (size_t)made->rank, &value);
     if (!failed) failed = ort->tensor_data(value, &data);
     if (failed) return failed;
-    outputs[i] = (tunesmith_output){data, made->bytes};
+    all->outputs[i] = (tunesmith_output){data, bytes_of(made, shape)};
   }
   return NULL;
 }
 
-static ort_status *run(kernel *node, const tunesmith_input *inputs, const tunesmith_output *outputs) {
-  tunesmith_session *session = take(node);
-  if (!session) return node->ort->create_status(ORT_FAIL, model->error());
-  int status = model->run(session, inputs, entry()->input_count, outputs, entry()->output_count);
-  ort_status *failed = status ? node->ort->create_status(ORT_FAIL, model->error()) : NULL;
-  give_back(node, session);
-  return failed;
+static ort_status *failure(const ort_api *ort, int status) {
+  const int is_ours = status == TUNESMITH_NO_SUCH_SIZE || status == TUNESMITH_INVALID_ARGUMENT;
+  return ort->create_status(is_ours ? ORT_INVALID_ARGUMENT : ORT_FAIL, model->error());
+}
+
+static ort_status *run(const ort_api *ort, tunesmith_session *session, ort_kernel_context *context,
+                       const operands *all) {
+  const int32_t inputs = entry()->input_count, outputs = entry()->output_count;
+  const int64_t *const *shapes = (const int64_t *const *)all->shapes;
+  int status = model->shapes(session, shapes, inputs, all->shapes + inputs, outputs);
+  if (status) return failure(ort, status);
+  ort_status *failed = bind_outputs(ort, context, all);
+  if (failed) return failed;
+  status = model->run_shapes(session, all->inputs, shapes, inputs, all->outputs, outputs);
+  return status ? failure(ort, status) : NULL;
+}
+
+static int32_t ranks(const tunesmith_tensor *tensors, int32_t count) {
+  int32_t sum = 0;
+  for (int32_t i = 0; i < count; ++i) sum += tensors[i].rank;
+  return sum;
+}
+
+static void place_shapes(const tunesmith_tensor *tensors, int32_t count, int64_t **shapes, int64_t *sizes) {
+  for (int32_t i = 0; i < count; ++i) {
+    shapes[i] = sizes;
+    sizes += tensors[i].rank;
+  }
 }
 
 static ort_status *compute(void *given, ort_kernel_context *context) {
   kernel *node = given;
   const ort_api *ort = node->ort;
-  tunesmith_input inputs[entry()->input_count + 1];
-  tunesmith_output outputs[entry()->output_count + 1];
-  ort_status *failed = bind_inputs(ort, context, inputs);
-  if (!failed) failed = bind_outputs(ort, context, outputs);
-  return failed ? failed : run(node, inputs, outputs);
+  const int32_t input_count = entry()->input_count, output_count = entry()->output_count;
+  const int32_t input_ranks = ranks(entry()->inputs, input_count);
+  tunesmith_input inputs[input_count + 1];
+  tunesmith_output outputs[output_count + 1];
+  int64_t *shapes[input_count + output_count + 1], sizes[input_ranks + ranks(entry()->outputs, output_count) + 1];
+  place_shapes(entry()->inputs, input_count, shapes, sizes);
+  place_shapes(entry()->outputs, output_count, shapes + input_count, sizes + input_ranks);
+  const operands all = {inputs, outputs, shapes};
+  ort_status *failed = bind_inputs(ort, context, &all);
+  if (failed) return failed;
+  tunesmith_session *session = take(node);
+  if (!session) return ort->create_status(ORT_FAIL, model->error());
+  failed = run(ort, session, context, &all);
+  give_back(node, session);
+  return failed;
 }
 
 static const ort_op operator_of_model = {

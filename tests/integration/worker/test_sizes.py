@@ -1,0 +1,145 @@
+"""Jobs of several sizes, with scripted engines: their parts, and the library that is linked from them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from domain.jobs import EventKind, Job, JobState
+from domain.sizes import Size
+from storage import jobs
+from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import HELLO
+from tuner.results import bundle
+
+SIZES = tuple(
+    Size(name=f"x.0={batch}", values={"x.0": batch}, input_shapes={"x": (batch, 3, 8, 8)}, share=share)
+    for batch, share in ((1, 0.25), (4, 0.75))
+)
+LENGTHS = tuple(
+    Size(name=f"x.2={length}", values={"x.2": length}, input_shapes={"x": (1, 3, length, 8)}, share=0.5)
+    for length in (8, 16)
+)
+
+
+@pytest.fixture(autouse=True)
+def _libraries(bench: Bench) -> None:
+    bench.script.hellos = {"relay": HELLO, "onnx": HELLO, "library": HELLO}
+    bench.script.standalone = True
+
+
+def parts(bench: Bench, job_id: str) -> list[Job]:
+    with bench.database.reading() as session:
+        return jobs.parts(session, job_id)
+
+
+def told(bench: Bench, job_id: str) -> list[dict[str, Any]]:
+    return [event.data for event in bench.events(job_id, EventKind.STAGE)]
+
+
+def test_each_size_is_tuned_by_a_job_of_its_own_and_all_become_one_bundle(bench: Bench) -> None:
+    job_id = bench.run(sizes=SIZES, trials=32)
+    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.failure(job_id)
+    made = parts(bench, job_id)
+    assert [(part.state, part.request.budget.trials) for part in made] == [
+        (JobState.SUCCEEDED, 8), (JobState.SUCCEEDED, 24),
+    ]  # fmt: skip
+    [joined] = bench.script.asked("join")
+    assert [part["values"] for part in joined["parts"]] == [[1], [4]]
+    assert joined["dimensions"] == [{"name": "x.0", "splits": True, "pads": False}]
+    assert joined["inputs"] == {"x": ["x.0", None, None, None]}
+    artifact = bench.artifact(job_id)
+    assert (artifact.input_shapes, artifact.sizes, artifact.verified) == ({"x": (0, 3, 8, 8)}, SIZES, True)
+    manifest = bundle.open_bundle(bench.blobs.path(artifact.digest), bench.home / "opened")
+    assert manifest.sizes == SIZES
+    assert manifest.inputs[0].shape == ("x.0", 3, 8, 8)
+    evidence = json.loads((bench.home / "opened" / "evidence.json").read_text())
+    assert [each["job"] for each in evidence["sizes"]] == [part.id for part in made]
+    assert all(each["benchmark"]["tuned"]["samples"] for each in evidence["sizes"])
+    readme = (bench.home / "opened" / "README.md").read_text()
+    assert "| x.0=4 | 75% | 1.0000 | 2.0000 | 3.0000 |" in readme
+    assert artifact.report.speedup_over_untuned == pytest.approx(2.0)
+    assert artifact.report.speedup_over_reference == pytest.approx(3.0)
+
+
+def test_the_progress_of_the_parts_is_that_of_the_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.pipeline.parts._MIRROR_SECONDS", 0.01)
+    bench.script.seconds_per_trial = 0.01
+    job_id = bench.run(sizes=SIZES)
+    working = [each for each in told(bench, job_id) if each["status"] == "working"]
+    assert any(each["message"] == "size 2 of 2 (x.0=4): tune" for each in working)
+    shares = [each["share"] for each in working]
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.25
+
+
+def test_a_part_that_fails_fails_the_job_and_is_named(bench: Bench) -> None:
+    bench.script.wrong = frozenset({"untuned", "tuned"})
+    job_id = bench.run(sizes=SIZES)
+    failure = bench.failure(job_id)
+    first, second = parts(bench, job_id)
+    assert (failure.code, failure.details["code"]) == ("size_failed", "verification_failed")
+    assert (failure.details["job"], failure.details["size"]) == (first.id, "x.0=1")
+    assert (first.state, second.state) == (JobState.FAILED, JobState.CANCELED)
+
+
+def test_a_canceled_job_ends_with_its_parts(bench: Bench) -> None:
+    job_id = bench.job(sizes=SIZES)
+    bench.script.on_trial = lambda done: bench.cancel(job_id) if done == 3 else None
+    bench.script.seconds_per_trial = 0.05
+    bench.runtime().run_job(job_id)
+    assert [each.state for each in (bench.get(job_id), *parts(bench, job_id))] == [JobState.CANCELED] * 3
+
+
+def test_a_worker_that_takes_over_runs_what_is_missing(bench: Bench) -> None:
+    job_id = bench.job(sizes=SIZES)
+    worker = bench.runtime()
+    bench.script.on_trial = lambda done: worker.shutdown.set() if done == 12 else None
+    worker.run_job(job_id)
+    first, second = parts(bench, job_id)
+    assert (bench.get(job_id).state, first.state, second.state) == (
+        JobState.QUEUED, JobState.SUCCEEDED, JobState.QUEUED,
+    )  # fmt: skip
+    bench.runtime().run_job(job_id)
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    measured = bench.script.measured
+    assert len(measured) == len(set(measured)), "nothing is paid for twice"
+
+
+def test_padding_is_proved_before_anything_is_tuned(bench: Bench) -> None:
+    bench.script.other_in_other_sizes = frozenset({"padded"})
+    job_id = bench.run(sizes=LENGTHS, padding={"x": 0.0})
+    failure = bench.failure(job_id)
+    assert failure.code == "padding_changes_results"
+    assert "padding x.2 from 8 to 16 with x=0 changes y" in failure.message
+    assert bench.script.asked("tune") == []
+
+
+def test_rows_that_depend_on_each_other_are_not_split(bench: Bench) -> None:
+    bench.script.other_in_other_sizes = frozenset({"split"})
+    report = bench.report(bench.run(sizes=SIZES))
+    assert bench.script.asked("join")[0]["dimensions"] == [{"name": "x.0", "splits": False, "pads": False}]
+    assert any("Only the exact values of x.0 are served" in sentence for sentence in report.choice)
+
+
+def test_padded_lengths_are_verified_between_the_sizes(bench: Bench) -> None:
+    job_id = bench.run(sizes=LENGTHS, padding={"x": 0.0})
+    assert bench.get(job_id).state is JobState.SUCCEEDED
+    assert bench.script.asked("join")[0]["dimensions"] == [{"name": "x.2", "splits": False, "pads": True}]
+    assert any("sized-15" in params["inputs"] for params in bench.script.asked("run"))
+
+
+def test_a_joint_library_with_other_results_is_not_published(bench: Bench) -> None:
+    bench.script.wrong = frozenset({"joint"})
+    failure = bench.failure(bench.run(sizes=SIZES))
+    assert failure.code == "verification_failed"
+    assert "gives other results than that of this size alone" in failure.message
+
+
+def test_a_model_that_needs_tvm_fails_before_it_is_tuned(bench: Bench) -> None:
+    bench.script.standalone = False
+    failure = bench.failure(bench.run(sizes=SIZES))
+    assert (failure.code, failure.details["code"]) == ("size_failed", "invalid_option")
+    assert bench.script.asked("tune") == []

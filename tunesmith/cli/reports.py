@@ -295,7 +295,7 @@ def job(found: Job) -> None:
             _fact(name, value, indent=10)
     for sentence in data["choice"] if data["state"] != "succeeded" else ():
         _fact("why", sentence, indent=10)
-    _sizes(data.get("sizes") or [])
+    _parts(data.get("sizes") or [])
     _tasks(data["tasks"])
     if data["failure"]:
         _fact("failure", f"[{data['failure']['code']}] {data['failure']['message']}", indent=10)
@@ -307,7 +307,7 @@ def job(found: Job) -> None:
         comparison(found.report(), precision=data["precision"])
 
 
-def _sizes(sizes: Sequence[Mapping[str, Any]]) -> None:
+def _parts(sizes: Sequence[Mapping[str, Any]]) -> None:
     """Print the entry points of a job of several sizes, and the jobs that tune them."""
     if not sizes:
         return

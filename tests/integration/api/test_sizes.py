@@ -24,7 +24,7 @@ def make(client: TestClient, model: str, **request: Any) -> dict[str, Any]:
     return made
 
 
-def shares(job: dict[str, Any]) -> dict[str, float]:
+def shares(job: dict[str, Any]) -> dict[str, Any]:
     return {size["name"]: pytest.approx(size["share"]) for size in job["sizes"]}
 
 

@@ -39,7 +39,11 @@ def write(plan: Plan, objects: Sequence[Path], facts: Facts, path: Path) -> None
     """Write a part. Equal arguments make equal files."""
     packed = source.weights(plan.constants)
     constants = [[offset, len(each)] for offset, each in zip(packed.offsets, plan.constants, strict=True)]
-    document = {"version": _VERSION, "plan": {**asdict(replace(plan, constants=())), "constants": constants}, "facts": asdict(facts)}
+    document = {
+        "version": _VERSION,
+        "plan": {**asdict(replace(plan, constants=())), "constants": constants},
+        "facts": asdict(facts),
+    }
     content = json.dumps(document).encode()
     digest = hashlib.blake2b()
     # An earlier file may still be mapped.

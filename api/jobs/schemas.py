@@ -443,6 +443,17 @@ class Report(BaseModel):
         description="Null if the bundle's format has no file for TVM, as shared."
     )
     data: DataUse | None = Field(description="Null without a data set.")
+    sizes: list[SizeReport] = Field(
+        description="Of a bundle of several sizes, whose own timings are means over them, by the expected runs."
+    )
+
+
+class SizeReport(BaseModel):
+    """What was found of one size."""
+
+    size: Size
+    job: str = Field(description="The job that tuned it.")
+    report: Report
 
 
 class Bandwidth(BaseModel):

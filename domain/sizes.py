@@ -22,7 +22,7 @@ MOST = 16
 _LEAST_SHARE = 0.5
 """Of an equal share: what the rarest size has at least, before the shares are made to add up to 1."""
 
-_RUNS = 100_000
+_RUNS = 1_000_000_000
 """Runs that express shares as frequencies."""
 
 Choice = int | Sequence[int] | Mapping[int, float]
@@ -117,8 +117,9 @@ def shares(weights: Sequence[float]) -> list[float]:
 
 
 def shown(choice: Choice) -> str:
-    """Return the values of a dimension as text, such as ``1/4/8``."""
-    return "/".join(map(str, values_of(choice)))
+    """Return the values of a dimension as text, such as ``1/4/8``, or ``16@6/32@3`` with frequencies."""
+    often = choice if isinstance(choice, Mapping) else {}
+    return "/".join(f"{value}@{often[value]:g}" if value in often else str(value) for value in values_of(choice))
 
 
 def choices_of(sizes: Sequence[Size]) -> dict[str, list[Choice]]:
@@ -129,6 +130,13 @@ def choices_of(sizes: Sequence[Size]) -> dict[str, list[Choice]]:
         values = [list(dict.fromkeys(axis)) for axis in axes]
         found[name] = [axis[0] if len(axis) == 1 else axis for axis in values]
     return found
+
+
+def percentages(sizes: Sequence[Size]) -> dict[int, float]:
+    """Return the shares by value, if one dimension varies; none if several do, or if they are equal."""
+    if not frequencies_of(sizes) or len(sizes[0].values) > 1:
+        return {}
+    return {value: float(f"{100 * size.share:.3g}") for size in sizes for value in size.values.values()}
 
 
 def frequencies_of(sizes: Sequence[Size]) -> list[dict[str, Any]]:
@@ -230,8 +238,9 @@ def _holds(dtype: str, value: float) -> bool:
     kind, bits = dtype.rstrip("0123456789"), dtype.lstrip("uint")
     if kind not in ("int", "uint") or not bits.isdigit() or not float(value).is_integer():
         return False
-    least, most = (0, 2 ** int(bits) - 1) if kind == "uint" else (-(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1)
-    return least <= value <= most
+    values: int = 2 ** int(bits)
+    least = 0 if kind == "uint" else -values // 2
+    return least <= int(value) < least + values
 
 
 def _names(spec: TensorSpec) -> list[str | None]:

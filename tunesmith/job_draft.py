@@ -32,7 +32,8 @@ GROUP_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 BUILD, SEARCH, MEASURE, JOB = "Build options", "Search options", "Measurement options", "Job options"
 """Sections of the command's help."""
-PLACE, TUNING, TRIALS, ACCURACY, BOOKKEEPING, BUDGET = (
+SIZES, PLACE, TUNING, TRIALS, ACCURACY, BOOKKEEPING, BUDGET = (
+    "Several sizes",
     "Where it runs",
     "Search",
     "Trial measurement",
@@ -71,6 +72,22 @@ class Form:
     """Shown only with this runner."""
     kind: Kind | None = None
     """Default: derived from the type of the option."""
+
+
+Dimension = int | list[int] | dict[int, float]
+"""A size, several sizes, or the frequency by size."""
+
+
+def dimension(text: str) -> Dimension:
+    """Parse ``4``, ``1/4/8``, or ``16@6/32@3`` with the frequency of each. Raises ValueError."""
+    parts = [part.strip().partition("@") for part in text.split("/")]
+    sizes = [int(size) for size, _, _ in parts]
+    if not any(at for _, at, _ in parts):
+        return sizes[0] if len(sizes) == 1 else sizes
+    found = {size: float(often) for size, (_, _, often) in zip(sizes, parts, strict=True)}
+    if len(found) < len(sizes):
+        raise ValueError(f"a size is repeated in {text!r}")
+    return found
 
 
 def _option(
@@ -445,7 +462,7 @@ class JobDraft:
     budget: BudgetDraft | None = _option(
         description="Null: the server's TUNESMITH_DEFAULT_BUDGET_SECONDS, ten minutes unless it is set."
     )
-    input_shapes: dict[str, list[int | list[int] | dict[int, float]]] = _option(
+    input_shapes: dict[str, list[Dimension]] = _option(
         factory=dict,
         max_length=256,
         description="Required for inputs with dynamic dimensions. A dimension is a size, a list of sizes, or an object "
@@ -484,6 +501,9 @@ class JobDraft:
             metavar="NAME=VALUE",
             help="With several sizes: the input may be padded with this value to the next size; repeatable.",
             text="padding",
+        ),
+        form=Form(
+            SIZES, "Padding of inputs", "one NAME=VALUE per line: fills an input up to the next size", kind="lines"
         ),
     )
     data: str | None = _option(

@@ -47,6 +47,12 @@ class Job:
         return None if group is None else str(group)
 
     @property
+    def sizes(self) -> list[Json]:
+        """The entry points of a job of several sizes, with ``name``, ``share``, and after ``refresh`` the ``job`` that
+        tunes it, its ``state`` and speedups; empty for other jobs."""
+        return list(self.data.get("sizes") or [])
+
+    @property
     def failure(self) -> Json | None:
         """``code``, ``message``, ``hint`` and ``details``; None unless the job failed."""
         failure = self.data["failure"]

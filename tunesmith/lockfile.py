@@ -429,7 +429,8 @@ def _instead(artifacts: Iterable[Artifact]) -> list[str]:
 
 def _in_words(artifact: Artifact) -> str:
     data = artifact.data
-    shapes = _shapes(data["input_shapes"])
+    sizes = ", ".join(size["name"] for size in data.get("sizes") or ())
+    shapes = sizes or _shapes(data["input_shapes"])
     median = artifact.median_seconds
     parts = [
         f"{artifact.id}: {data['precision']} for {artifact.target}",

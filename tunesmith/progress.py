@@ -84,6 +84,7 @@ class Progress:
         stage = str(data.get("stage"))
         if data.get("status") == "working":
             self.doing = str(data.get("message", ""))
+            self.share = max(self.share, float(data.get("share") or 0.0))
             return
         self.doing = ""
         self._advance(data)

@@ -33,8 +33,14 @@ class Options(TypedDict, total=False):
     """The limits as separate arguments, instead of ``budget``."""
     total_seconds: float | None
     """Limit of the job's running time, in seconds, besides a ``budget`` or in it."""
-    input_shapes: Mapping[str, Sequence[int]]
-    """For inputs with dynamic dimensions."""
+    input_shapes: Mapping[str, Sequence[int | Sequence[int] | Mapping[int, float]]]
+    """For inputs with dynamic dimensions. A sequence of sizes, or a mapping from sizes to frequencies, in place of a
+    size makes each of them an entry point of one bundle, at most 16."""
+    frequencies: Sequence[Mapping[str, Any]]
+    """With several sizes: observed shapes, with ``input_shapes`` and a ``count``. The budget is shared in
+    proportion."""
+    padding: Mapping[str, float]
+    """With several sizes: value by input with which it may be padded to the next size."""
     data: DataSet | str | None
     """A data set, or its id or name: its rows judge and calibrate the builds."""
     threads: int | None
@@ -75,6 +81,8 @@ class JobFilters(TypedDict, total=False):
     """A model, or its id or digest."""
     label: str | None
     """``NAME=VALUE``"""
+    part_of: str | None
+    """A job of several sizes: lists the jobs that tune one each, which are not listed otherwise."""
     group: str | None
     target: str | None
     tuner: str | None
@@ -92,7 +100,14 @@ def draft(model: str | None, options: Options) -> dict[str, Any]:
     given = {name: value for name, value in cast(Mapping[str, Any], options).items() if value is not None}
     budget = _budget(given)
     if "input_shapes" in given:
-        given["input_shapes"] = {name: list(shape) for name, shape in given["input_shapes"].items()}
+        given["input_shapes"] = {name: list(map(_dimension, shape)) for name, shape in given["input_shapes"].items()}
+    if "frequencies" in given:
+        given["frequencies"] = [
+            {**each, "input_shapes": {name: list(shape) for name, shape in each["input_shapes"].items()}}
+            for each in given["frequencies"]
+        ]
+    if "padding" in given:
+        given["padding"] = dict(given["padding"])
     if "like" in given:
         given["like"] = given["like"] if isinstance(given["like"], str) else given["like"].id
     if "data" in given:
@@ -100,6 +115,12 @@ def draft(model: str | None, options: Options) -> dict[str, Any]:
     if model is None and "like" not in given:
         raise errors.InvalidInput("neither a model nor like= is given", hint="Give a model, or a job as like=.")
     return {**({"model": model} if model else {}), **({"budget": budget} if budget else {}), **given}
+
+
+def _dimension(value: int | Sequence[int] | Mapping[int, float]) -> int | list[int] | dict[str, float]:
+    if isinstance(value, Mapping):
+        return {str(size): often for size, often in value.items()}
+    return list(value) if isinstance(value, Sequence) else value
 
 
 def _budget(given: dict[str, Any]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, BinaryIO
 
@@ -23,6 +23,7 @@ from api.services import ServicesDep
 from domain import errors, sizes, targets
 from domain.artifacts import Artifact
 from domain.jobs import Precision
+from domain.sizes import Choice
 from domain.tokens import Principal
 from storage import artifacts, deletion, owners, workers
 
@@ -188,8 +189,8 @@ def _why(found: Artifact, target: str | None, device: str | None) -> str:
     scope = "".join(
         [f" for target {target}" if target else " for any target", f" on device {device}" if device else ""]
     )
-    shapes_of = sorted(sizes.choices_of(found.sizes).items()) or sorted(found.input_shapes.items())
-    made_for = " ".join(f"{name}:{','.join(map(sizes.shown, shape))}" for name, shape in shapes_of)
+    shaped: Mapping[str, Sequence[Choice]] = sizes.choices_of(found.sizes) or found.input_shapes
+    made_for = " ".join(f"{name}:{','.join(map(sizes.shown, shape))}" for name, shape in sorted(shaped.items()))
     return (
         f"The smallest median of this model's verified {found.precision} artifacts{scope}: {median:.3f} ms "
         f"({found.report.published} on {found.device_key}{', for ' if made_for else ''}{made_for})."

@@ -35,9 +35,10 @@ def _number(value: Any) -> Any:
 
 
 _Size = Annotated[int, BeforeValidator(_number)]
+_MOST_FREQUENT = 1e12
 _SIZE: TypeAdapter[int] = TypeAdapter(_Size)
 _FREQUENCY: TypeAdapter[float] = TypeAdapter(
-    Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+    Annotated[float, BeforeValidator(_number), Field(gt=0, le=_MOST_FREQUENT)]
 )
 _SIZE_SCHEMA = {"type": "integer"}
 
@@ -62,7 +63,7 @@ _Dimension = Annotated[
                 {
                     "type": "object",
                     "propertyNames": {"pattern": "^[1-9][0-9]{0,9}$"},
-                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": _MOST_FREQUENT},
                     "minProperties": 1,
                 },
             ]

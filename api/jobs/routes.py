@@ -88,7 +88,8 @@ def planned(services: Services, principal: Principal, draft: JobDraft, left: Cal
         request = job_request(whole, model, services.settings, data_set=data_set)
         creating.check_cpu(session, request, services.settings)
     if request.sizes:
-        raise errors.SizesNotPlanned(f"a plan has one size, and the request has {len(request.sizes)}")
+        number = len(request.sizes)
+        raise errors.SizesNotPlanned(f"a plan has one size, and the request has {number}", details={"sizes": number})
     return planning.make(services, request, model, left)
 
 
@@ -172,14 +173,15 @@ def _read_status(services: Services, job_id: str) -> Status:
 
 
 def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDetail:
-    base = _view(services, session, jobs.get(session, job_id), statements.now(session))
+    job = jobs.get(session, job_id)
+    base = _view(services, session, job, statements.now(session))
     finished = stages.timeline(session, job_id)
     tasks = tuning_tasks.of_job(session, job_id)
     failures = records.failures_of_job(session, job_id)
     results = StageResults(stage.result for stage in finished if stage.result is not None)
     return schemas.JobDetail(
         **base.model_dump(exclude={"sizes"}),
-        sizes=_sizes(session, jobs.get(session, job_id)),
+        sizes=_sizes(session, job) if job.request.sizes else [],
         planned=schemas.planned(results.find(PlanResult)),
         choice=list(results.choice),
         timeline=[
@@ -198,8 +200,7 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
 
 
 def _sizes(session: Session, job: Job) -> list[schemas.SizeState]:
-    """Return the states of a job's sizes; none for a job of one size."""
-    parts = jobs.parts(session, job.id) if job.request.sizes else []
+    parts = jobs.parts(session, job.id)
     gains = model_overviews.gains(session, [part.artifact_id for part in parts if part.artifact_id])
     return [
         schemas.size(size, part, gains.get(part.artifact_id or ""))

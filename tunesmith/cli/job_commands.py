@@ -13,6 +13,7 @@ from tunesmith.cli import connecting, options, output, profile_table, reports
 
 if TYPE_CHECKING:
     from tunesmith.jobs import Job
+    from tunesmith.requests import JobFilters
 
 _LOG_POLL_SECONDS = 1.0
 _JOBS_EPILOG = """\b
@@ -87,17 +88,22 @@ def jobs(
     text: Annotated[
         str | None, typer.Option(help="Part of a model name, group or label value, or start of a job id.")
     ] = None,
+    part_of: Annotated[
+        str | None, typer.Option(metavar="JOB", help="The parts of this job, one for each of its sizes.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of jobs to list.")] = 50,
     as_json: options.Json = False,
 ) -> None:
     """List the jobs, newest first."""
     with connecting.client() as client:
-        pages = client.jobs(state=state, model=model, group=group, label=label, target=target, tuner=tuner, text=text)
+        wanted: JobFilters = {"state": state, "model": model, "group": group, "label": label, "target": target}
+        wanted |= {"tuner": tuner, "text": text, "part_of": part_of}
+        pages = client.jobs(**wanted)
         found = [job.data for job in itertools.islice(pages, limit)]
     if as_json:
         output.document(found)
         return
-    asked = any((state, model, group, label, target, tuner, text))
+    asked = any((state, model, group, label, target, tuner, text, part_of))
     output.listing(
         ["JOB", "STATE", "STAGE", "TRIALS", "TIME", "MODEL", "TARGET"],
         [_row(job) for job in found],

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+
+from tunesmith import job_draft
 
 STATES = ("queued", "running", "canceling", "succeeded", "failed", "canceled")
 _SECONDS = 1.0
@@ -48,6 +52,7 @@ Output = Annotated[
     # A string, as a Path would lose the trailing slash that marks a folder to create.
     typer.Option("-o", "--output", metavar="FILE|DIR/", help="File or folder to write the bundle to."),
 ]
+_CHOICES = "--input-shape must be NAME:SIZE,SIZE,… such as x:1,3,224,224, or x:1/4/8,3,224,224 for several sizes"
 _SHAPE = "--input-shape must be NAME:SIZE,SIZE,… such as x:1,3,224,224"
 
 
@@ -66,6 +71,52 @@ def input_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
             raise typer.BadParameter(f"--input-shape is given twice for {name!r}")
         shapes[name] = shape
     return shapes
+
+
+def size_choices(texts: Sequence[str]) -> dict[str, list[job_draft.Dimension]]:
+    """Parse texts of the form ``NAME:1/4/8,3,224@6/448@3``; a name may contain colons. Raises BadParameter."""
+    shapes: dict[str, list[job_draft.Dimension]] = {}
+    for text in texts:
+        name, colon, listed = text.rpartition(":")
+        try:
+            shape = [job_draft.dimension(size) for size in listed.split(",")] if listed else []
+        except ValueError:
+            raise typer.BadParameter(f"{_CHOICES}, not {text!r}") from None
+        if not colon or not name:
+            raise typer.BadParameter(f"{_CHOICES}, not {text!r}")
+        if name in shapes:
+            raise typer.BadParameter(f"--input-shape is given twice for {name!r}")
+        shapes[name] = shape
+    return shapes
+
+
+def frequencies(path: str | None, option: str) -> list[dict[str, Any]] | None:
+    """Read a JSON file of observed shapes; the server checks the entries. Raises BadParameter."""
+    if path is None:
+        return None
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{option}: cannot read {path!r}: {error}") from None
+    if not isinstance(found, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("input_shapes"), dict) for each in found
+    ):
+        raise typer.BadParameter(f'{option}: {path!r} must be a list of {{"input_shapes": {{…}}, "count": N}}')
+    return found
+
+
+def padding(texts: Sequence[str], option: str) -> dict[str, float]:
+    """Parse texts of the form ``NAME=VALUE``. Raises BadParameter."""
+    found: dict[str, float] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not (name and equals and math.isfinite(found[name])):
+            raise typer.BadParameter(f"{option} must be NAME=VALUE with a number, such as ids=0, not {text!r}")
+    return found
 
 
 def share(text: str | None, option: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tunesmith.cli import output
@@ -272,6 +272,7 @@ def job(found: Job) -> None:
     placement = data["placement"] or {}
     facts = {
         "job": data["id"],
+        "part of": data.get("part_of") or "",
         "state": data["state"] + (f", {data['stage']} stage" if data["stage"] and not found.is_finished else ""),
         "waits for": data["waits_for"] or "",
         "queue": queue_place(data),
@@ -294,6 +295,7 @@ def job(found: Job) -> None:
             _fact(name, value, indent=10)
     for sentence in data["choice"] if data["state"] != "succeeded" else ():
         _fact("why", sentence, indent=10)
+    _parts(data.get("sizes") or [])
     _tasks(data["tasks"])
     if data["failure"]:
         _fact("failure", f"[{data['failure']['code']}] {data['failure']['message']}", indent=10)
@@ -303,6 +305,30 @@ def job(found: Job) -> None:
     if data["state"] == "succeeded":
         output.line()
         comparison(found.report(), precision=data["precision"])
+
+
+def _parts(sizes: Sequence[Mapping[str, Any]]) -> None:
+    """Print the entry points of a job of several sizes, and the jobs that tune them."""
+    if not sizes:
+        return
+    output.line()
+    output.listing(
+        ["SIZE", "SHARE", "STATE", "TRIALS", "TIME (ms)", "SPEEDUP", "JOB"],
+        [
+            [
+                size["name"],
+                f"{size['share']:.0%}",
+                size["state"] + (f", {size['stage']}" if size["state"] == "running" and size["stage"] else ""),
+                f"{size['trials_done']}/{size['trials_planned']}",
+                "-" if size["median"] is None else _milliseconds(size["median"]),
+                "-" if size["speedup_over_untuned"] is None else f"{size['speedup_over_untuned']:.2f}x",
+                size["job"],
+            ]
+            for size in sizes
+        ],
+        optional=["SHARE", "TRIALS", "SPEEDUP", "TIME (ms)"],
+        empty="",
+    )
 
 
 def _total_limit(data: Mapping[str, Any]) -> str:

@@ -20,10 +20,12 @@ _TEXTS: dict[str, Callable[[Any, str], Any]] = {
     "share": options.share,
     "minutes": options.minutes,
     "names": lambda text, _flag: None if text is None else [name.strip() for name in text.split(",")],
-    "shapes": lambda texts, _flag: options.input_shapes(texts or []) or None,
+    "shapes": lambda texts, _flag: options.size_choices(texts or []) or None,
+    "frequencies": options.frequencies,
+    "padding": lambda texts, flag: options.padding(texts or [], flag) or None,
     "labels": lambda texts, _flag: options.labels(texts or []) or None,
 }
-_REPEATED = ("shapes", "labels")
+_REPEATED = ("shapes", "padding", "labels")
 
 
 @dataclass(frozen=True, kw_only=True)

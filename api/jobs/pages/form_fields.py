@@ -107,6 +107,7 @@ BUDGET_LIMITS = _fields(job_draft.BUDGET)
 SECTIONS = tuple(
     Section(title=title, fields=_fields(title))
     for title in (
+        job_draft.SIZES,
         job_draft.PLACE,
         job_draft.TUNING,
         job_draft.TRIALS,

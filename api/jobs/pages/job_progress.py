@@ -1,4 +1,4 @@
-"""Progress bars of running jobs, from their latest progress events."""
+"""Progress bars of running jobs, from their latest events of progress, or of stages with several sizes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ def of_jobs(session: Session, jobs: Sequence[Job]) -> dict[str, JobProgress]:
     running = [job for job in jobs if job.state is not JobState.QUEUED and not job.state.is_final]
     tuning = [job.id for job in running if job.stage is Stage.TUNE]
     latest = events.latest_of_each(session, tuning, EventKind.PROGRESS)
+    # A job of several sizes has no trials of its own.
+    several = [job.id for job in running if job.request.sizes]
+    latest |= events.latest_of_each(session, several, EventKind.STAGE) if several else {}
     return {job.id: _progress(job, latest.get(job.id)) for job in running}
 
 

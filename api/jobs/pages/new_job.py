@@ -30,9 +30,11 @@ from api.models import routes as models
 from api.models import schemas as model_schemas
 from api.services import Services, ServicesDep
 from api.settings import ApiSettings
-from domain import errors
+from domain import errors, sizes
 from domain.artifacts import Runtime
 from domain.jobs import AccuracyGate, Budget, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
+from domain.sizes import Choice
+from domain.sizes import Size as DomainSize
 from domain.targets import GPU_ARCHITECTURES, NATIVE
 from domain.tokens import Principal, Scope
 
@@ -183,7 +185,7 @@ def _planned(
     if draft is not None:
         try:
             made = jobs.planned(services, principal, draft, left)
-        except (errors.Unavailable, errors.EngineError) as error:
+        except (errors.Unavailable, errors.EngineError, errors.SizesNotPlanned) as error:
             unavailable = error
         except errors.TunesmithError as error:
             filled.blame(error)
@@ -284,6 +286,10 @@ _FIELD_OF: dict[type[errors.TunesmithError], str] = {
     errors.UnknownPrecision: "precision",
     errors.UnknownRunner: "runner",
     errors.InvalidBudget: "budget",
+    errors.InvalidSizes: "input_shapes",
+    errors.InvalidFrequencies: "input_shapes",
+    errors.SizesNotSupported: "input_shapes",
+    errors.InvalidPadding: "padding",
 }
 
 _PLAINER = {
@@ -365,12 +371,33 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], settings: A
         **_differing("measure", job.measure, MeasureOptions()),
         **_differing("tuner_options", job.tuner_options, TunerOptions()),
         **_differing("accuracy", job.accuracy.model_dump(), AccuracyGate()),
-        **open_dimensions.values(dimensions, job.input_shapes),
+        **open_dimensions.values(dimensions, _shapes(job)),
+        "padding": "\n".join(f"{name}={value:g}" for name, value in job.padding.items()),
     }
     if job.rpc is not None:
         asked |= {"rpc.tracker": job.rpc.tracker, "rpc.key": job.rpc.key}
         asked["rpc.session_timeout"] = _changed(_text(job.rpc.session_timeout), _text(RpcOptions.session_timeout))
     return {name: value for name, value in asked.items() if value}
+
+
+def _shapes(job: schemas.Job) -> dict[str, list[Choice]]:
+    """Return the requested shapes, with several values of a dimension as they are entered."""
+    of = [
+        DomainSize(
+            name=size.name,
+            values=size.values,
+            input_shapes={name: tuple(shape) for name, shape in size.input_shapes.items()},
+            share=size.share,
+        )
+        for size in job.sizes
+    ]
+    if not of:
+        return {name: list(shape) for name, shape in job.input_shapes.items()}
+    often = sizes.percentages(of)
+    return {
+        name: [often if often.keys() == set(sizes.values_of(choice)) else choice for choice in shape]
+        for name, shape in sizes.choices_of(of).items()
+    }
 
 
 def _document(
@@ -382,9 +409,13 @@ def _document(
         "target": given.get("target_text", "") if given.get("target") == OTHER_TARGET else given.get("target", NATIVE),
         "input_shapes": open_dimensions.shapes(model.inputs, dimensions, given),
     }
-    labels, faults = _labels(given.get("labels", ""))
+    labels, faults = _pairs("labels", given.get("labels", ""))
     if labels:
         document["labels"] = labels
+    padding, wrong = _pairs("padding", given.get("padding", ""))
+    faults += wrong
+    if padding:
+        document["padding"] = {name: number(value) for name, value in padding.items()}
     for name in ("tuner", "precision", *_advanced(given), *_limits(given)):
         if given.get(name):
             _put(document, name, _typed(name, given[name]))
@@ -426,15 +457,16 @@ def _put(document: dict[str, Any], name: str, value: object) -> None:
     document[last] = value
 
 
-def _labels(text: str) -> tuple[dict[str, str], list[Fault]]:
+def _pairs(field: str, text: str) -> tuple[dict[str, str], list[Fault]]:
+    """Parse lines of the form NAME=VALUE."""
     found: dict[str, str] = {}
     faults = []
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not (name.strip() and equals and value.strip()):
-            message = f"not a label: {line[:80]!r}"
+            message = f"{'not a label' if field == 'labels' else 'not a padding'}: {line[:80]!r}"
             hint = "Write NAME=VALUE."
-            faults.append(Fault(field="labels", code=errors.InvalidRequest.code, message=message, hint=hint))
+            faults.append(Fault(field=field, code=errors.InvalidRequest.code, message=message, hint=hint))
         found[name.strip()] = value.strip()
     return found, faults
 

@@ -232,9 +232,25 @@ def _range(world: World) -> Any:
     return world.client.get(path, headers={"Range": "bytes=99999999-"})
 
 
+_SEVERAL: dict[str, Any] = {"x": [[1, 4], 3, 8, 8]}
+
+
+def _part(world: World) -> str:
+    job = world.job(input_shapes=_SEVERAL)
+    return str(world.client.get(f"/v1/jobs/{job}").json()["sizes"][0]["job"])
+
+
 REFUSALS: dict[str, tuple[int, Ask]] = {
     "invalid_request": (400, lambda world: world.ask(misspelled=1)),
     "shape_required": (400, lambda world: world.ask(input_shapes={})),
+    "invalid_sizes": (400, lambda world: world.ask(input_shapes={"x": [[4, 4], 3, 8, 8]})),
+    "invalid_frequencies": (400, lambda world: world.ask(frequencies=[{"input_shapes": SHAPES, "count": 1}])),
+    "invalid_padding": (400, lambda world: world.ask(input_shapes=_SEVERAL, padding={"y": 0})),
+    "sizes_not_supported": (400, lambda world: world.ask(input_shapes=_SEVERAL, runner="none")),
+    "sizes_not_planned": (
+        400,
+        lambda world: world.post("/v1/jobs:plan", {"model": world.model, "input_shapes": _SEVERAL}),
+    ),
     "shape_mismatch": (400, lambda world: world.ask(input_shapes={"y": [1]})),
     "unknown_target": (400, lambda world: world.ask(target="lvm")),
     "unsupported_target": (400, lambda world: world.ask(target="cuda -arch=sm_90", tuner="autotvm")),
@@ -260,6 +276,7 @@ REFUSALS: dict[str, tuple[int, Ask]] = {
     "method_not_allowed": (405, lambda world: world.client.delete("/v1/jobs")),
     "conflict": (409, _answered_meanwhile),
     "job_not_finished": (409, lambda world: world.client.get(f"/v1/jobs/{world.job()}/report")),
+    "job_is_part": (409, lambda world: world.post(f"/v1/jobs/{_part(world)}:cancel")),
     "job_already_finished": (409, lambda world: world.post(f"/v1/jobs/{world.finished()['id']}:cancel")),
     "blob_too_large": (413, _too_large),
     "body_too_large": (413, lambda world: world.ask(labels={"x": "x" * 2_000_000})),

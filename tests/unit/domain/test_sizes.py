@@ -23,7 +23,7 @@ def names(found: tuple[Size, ...]) -> list[str]:
     return [size.name for size in found]
 
 
-def shared(found: tuple[Size, ...]) -> dict[str, float]:
+def shared(found: tuple[Size, ...]) -> dict[str, Any]:
     return {size.name: pytest.approx(size.share) for size in found}
 
 
@@ -43,6 +43,7 @@ def test_each_combination_is_a_size() -> None:
 
 def test_equal_symbols_move_together() -> None:
     """Giving one of the inputs is enough."""
+    shapes: dict[str, Any]
     for shapes in ({"ids": [1, [16, 32]]}, {"ids": [1, [16, 32]], "mask": [1, [32, 16]]}):
         found = sizes.expand(TEXT, shapes)
         assert names(found) == ["sequence=16", "sequence=32"]
@@ -60,7 +61,7 @@ def test_contradictory_values_of_a_symbol_are_refused(other: Any) -> None:
 
 
 def test_contradictory_frequencies_of_a_symbol_are_refused() -> None:
-    shapes = {"ids": [1, {16: 1.0, 32: 2.0}], "mask": [1, {16: 1.0, 32: 3.0}]}
+    shapes: dict[str, Any] = {"ids": [1, {16: 1.0, 32: 2.0}], "mask": [1, {16: 1.0, 32: 3.0}]}
     with pytest.raises(errors.ShapeMismatch, match="different frequencies"):
         sizes.expand(TEXT, shapes)
     found = sizes.expand(TEXT, {"ids": [1, [16, 32]], "mask": [1, {16: 3.0, 32: 1.0}]})

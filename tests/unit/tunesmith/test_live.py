@@ -38,6 +38,16 @@ def tuning(*, tasks: int = 3) -> Progress:
     return progress
 
 
+def test_messages_of_a_stage_advance_the_bar() -> None:
+    """Those of a job of several sizes, which has no trials of its own."""
+    progress = tuning(tasks=0)
+    said = "size 2 of 4 (batch=4): tune, 12 of 300 trials"
+    progress.apply(event("stage", stage="tune", status="working", message=said, share=0.7))
+    assert (progress.share, progress.doing) == (0.7, said)
+    progress.apply(event("stage", stage="tune", status="working", message=said))
+    assert progress.share == 0.7
+
+
 def task(position: int, **changes: Any) -> Event:
     data = {
         "position": position,

@@ -39,7 +39,7 @@ function listen() {
   on("progress", progressed);
   on("note", () => refreshLater(LEAST_PAUSE));
   on("stage", (data) => {
-    if (data.status === "working") return doing(data.message);
+    if (data.status === "working") return doing(data);
     say(data.status === "started" ? `Stage ${data.stage} has started.` : `Stage ${data.stage} has finished.`);
     refreshSoon();
   });
@@ -56,9 +56,11 @@ function listen() {
   });
 }
 
-function doing(message) {
-  set("doing", message);
+function doing(data) {
+  set("doing", data.message);
   document.querySelector("[data-doing]")?.removeAttribute("hidden");
+  advance(data.share);
+  if (document.querySelector("#job-sizes table")) refreshLater(LONG_PAUSE);
 }
 
 /** Until the page tells of the end as well: no event will say it again. */
@@ -94,9 +96,13 @@ function showProgress() {
     set("left", duration(progress.seconds_left));
     document.querySelector("[data-left]")?.removeAttribute("hidden");
   }
-  const bar = document.querySelector('[data-of="progress"]');
-  if (bar) bar.value = Math.max(bar.value, progress.share ?? 0);
+  advance(progress.share);
   tasks.forEach(showTask);
+}
+
+function advance(share) {
+  const bar = document.querySelector('[data-of="progress"]');
+  if (bar) bar.value = Math.max(bar.value, share ?? 0);
 }
 
 const rowOf = (task) => document.querySelector(`tr[data-task="${Number(task.position)}"]`);

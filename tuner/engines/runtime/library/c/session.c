@@ -472,7 +472,7 @@ static int run_shapes(tunesmith_session *session, const tunesmith_input *inputs,
   served_size size;
   int status = find_size(session, input_shapes, input_count, output_count, &size);
   if (status) return status;
-  if (size.is_exact)
+  if (ONE_SIZE || size.is_exact)
     return run_and_time(session, &session->entries[size.entry - session->among.first], inputs, outputs, NULL);
   for (int32_t i = 0; !status && i < input_count; ++i)
     status = check_input(any_entry()->inputs[i].name, &inputs[i], sizes_input_bytes(&size, i));

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.tuner.engines.runtime.library.test_linking import HERE, SANITIZERS, WARNINGS, floats, gcc, kernels
+from tests.contract.tuner.engines.runtime.library.test_linking import (
+    ARM,
+    HERE,
+    SANITIZERS,
+    WARNINGS,
+    emulator,
+    floats,
+    gcc,
+    kernels,
+)
 from tests.support.binaries import assert_old_glibc_alone, symbols
 from tuner.engines.runtime.library import linking, sizes, source
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, Plan, Workspace
@@ -69,14 +78,16 @@ def linked(
     assert described.dimensions == DIMENSIONS
     packed = source.weights(constant for each in plans for constant in each.constants)
     assert packed.size == len(WEIGHTS)
-    binutils = linking.Binutils(ar="ar", objcopy="objcopy")
+    prefix = f"{ARM}-" if compiler.startswith(ARM) else ""
+    binutils = linking.Binutils(ar=f"{prefix}ar", objcopy=f"{prefix}objcopy")
     return linking.link_all(
         entries, packed, described, FACTS, folder, compiler, binutils, max_bytes_inside, is_archived=archived
     )
 
 
-def program(folder: Path, *options: str) -> Path:
-    gcc(*WARNINGS, "-O1", "-pthread", "-I", folder, HERE / "sized.c", "-o", folder / "sized", *options)
+def program(folder: Path, *options: str, compiler: str = "gcc") -> Path:
+    sources = ("-I", folder, HERE / "sized.c", "-o", folder / "sized")
+    gcc(*WARNINGS, "-O1", "-pthread", *sources, *options, compiler=compiler)
     return folder / "sized"
 
 
@@ -144,6 +155,15 @@ def test_a_static_program_has_several_sizes(tmp_path: Path, max_bytes_inside: in
     static = program(tmp_path, "-static", *named, str(tmp_path / "libmodel.a"), "-lm", "-lpthread")
     for case in ("grid", "errors", "threads"):
         check([static, "", case])
+
+
+def test_several_sizes_for_another_machine_run_there(tmp_path: Path) -> None:
+    emulated = emulator()
+    linked(tmp_path, f"{ARM}-gcc", archived=True)
+    assert_old_glibc_alone(tmp_path / "libmodel.so")
+    checks = program(tmp_path, compiler=f"{ARM}-gcc")
+    for case in ("grid", "errors", "single"):
+        check([*emulated, "-cpu", "max", checks, tmp_path / "libmodel.so", case], timeout=200)
 
 
 IN_CXX = """

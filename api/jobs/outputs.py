@@ -176,7 +176,7 @@ def profile(services: ServicesDep, job: _JobDep) -> schemas.Profile:
     if not job.state.is_final:
         raise errors.JobNotFinished(f"job {job.id} is {job.state} and has no profile yet")
     with services.database.reading() as session:
-        found = profile_of(session, job.id)
+        found = profile_of(session, job)
     if isinstance(found, str):
         raise errors.ArtifactNotFound(
             f"job {job.id} has no profile: {found}",
@@ -185,9 +185,11 @@ def profile(services: ServicesDep, job: _JobDep) -> schemas.Profile:
     return shared.fill(schemas.Profile, found)
 
 
-def profile_of(session: Session, job_id: str) -> Profile | str:
+def profile_of(session: Session, job: Job) -> Profile | str:
     """Return a job's profile, or why it has none."""
-    result = stages.result(session, job_id, BenchmarkResult)
+    if job.request.sizes:
+        return "each of its sizes has one, in the size's own job"
+    result = stages.result(session, job.id, BenchmarkResult)
     return (result and (result.profile or result.unprofiled)) or "it was not benchmarked"
 
 

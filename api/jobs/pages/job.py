@@ -154,7 +154,7 @@ def look(services: Services, principal: Principal, cache: TTLCache[Convergence],
         own = owners.job(session, job_id, principal)
         found, progress = _curve(cache, session, own), job_progress.of_jobs(session, [own])
         artifact = artifacts.of_job(session, job_id) if job.artifact_id else None
-        profile = outputs.profile_of(session, job_id) if artifact else ""
+        profile = outputs.profile_of(session, own) if artifact else ""
         webhook, deliveries = webhooks.of_job(session, job_id), webhooks.deliveries(session, job_id)
     level = found.estimator.level
     return JobView(

@@ -96,6 +96,11 @@ class OutputError:
     rms_limit: float | None = None
     part: str | None = None
     """That part, such as ``index 3 of axis 1``; None for the whole output."""
+    within: float | None = None
+    """Share of the user's rows, or of a classifier's vectors in them, without an element beyond the limit; None where
+    every element must be within it."""
+    least_within: float | None = None
+    """The required share."""
     fault: str | None = None
     """Why the error is no number, such as ``NaN`` or ``wrong shape: 1×4 instead of 1×3``; None if it is one."""
 
@@ -107,6 +112,9 @@ class OutputError:
             return (self.fault or "NaN, infinite or of a wrong shape") + counted
         if self._misses_top1:
             return f"top-1 agreement {self.top1:.1%}"
+        if self._misses_rows:
+            beyond = 1 - (self.within or 0.0)
+            return f"off by more than {_share(self.rtol)} of its largest magnitude in {beyond:.1%} of rows"
         if self._misses_rms:
             return f"off by {_share(self.rms or 0.0)} of its root mean square{f' at {self.part}' if self.part else ''}"
         return f"off by {_share(self.max_rel)} of its largest magnitude" if self.rtol else f"off by {self.max_abs:.3g}"
@@ -116,6 +124,8 @@ class OutputError:
         """Describe the limit: ``0.05 %``."""
         if self._misses_top1:
             return f"at least {self.least_top1:.1%}"
+        if self._misses_rows:
+            return f"at most {1 - (self.least_within or 0.0):.1%}"
         if self._misses_rms:
             return _share(self.rms_limit or 0.0)
         return _share(self.rtol) if self.rtol else f"{self.atol:.3g}"
@@ -123,6 +133,10 @@ class OutputError:
     @property
     def _misses_top1(self) -> bool:
         return self.top1 is not None and self.least_top1 is not None and self.top1 < self.least_top1
+
+    @property
+    def _misses_rows(self) -> bool:
+        return self.within is not None and self.least_within is not None and self.within < self.least_within
 
     @property
     def _misses_rms(self) -> bool:

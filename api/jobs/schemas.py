@@ -300,6 +300,11 @@ class OutputError(BaseModel):
         description="Share of rows whose largest element is at the reference's index; null if not a classifier."
     )
     least_top1: float | None = Field(description="The required share.")
+    within: float | None = Field(
+        description="Share of your rows, or of a classifier's vectors in them, without an element beyond the limit; "
+        "null where every element must be within it."
+    )
+    least_within: float | None = Field(description="The required share.")
     fault: str | None = Field(
         description="Why the error is no number, such as NaN or a wrong shape; the errors are then 1e308."
     )

@@ -28,6 +28,9 @@ SEEDS = (0, 1, 2)
 NARROW_SEEDS = tuple(range(16))
 CALIBRATION_SEEDS = tuple(range(1000, 1008))
 """Seeds of calibration inputs, which are not used for verification."""
+LEAST_WITHIN = 0.99
+"""Share of a data set's rows that a build of reduced precision must have within its limit, as of top-1: of thousands of
+rows, some are so near a tie that rounding decides them."""
 MOST_ROWS_OF_F32 = 32
 """Runs of a data set that judge a build in f32, whose limits need several runs of the reference each."""
 _MOST_WORST = 5
@@ -205,7 +208,8 @@ def verify(
     ``bundle`` is the folder of ``mod.so``; ``inputs``, ``expected`` and ``seeds`` correspond. ``place`` has ``threads``
     and, unless it is this machine's CPU, ``target`` and ``runner``. ``precision`` determines the tolerances that
     ``gate`` does not set; the prepared ``model`` determines which outputs are a classifier's. With ``rows``, builds of
-    reduced precision are judged by these alone, those in f32 by a part of them, too. A failed verification is a result,
+    reduced precision are judged by these alone, and ``LEAST_WITHIN`` of them must be within the limit, unless the gate
+    sets one; those in f32 are judged by a part of the rows, too. A failed verification is a result,
     not an error. Raises EngineError, Canceled.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -241,7 +245,8 @@ def verify(
         compared_rows = _rows_compared(
             rows, [compare(*each) for each in zip(rows.inputs, rows.expected, labels, strict=True)]
         )
-    outputs = tuple(each.error(name, gate.top1) for name, each in found.items())
+    by_rows = rows is not None and precision != "f32" and gate.max_rel is None
+    outputs = tuple(each.error(name, gate.top1, LEAST_WITHIN if by_rows else None) for name, each in found.items())
     return Verification(
         variant=variant, seeds=tuple(seeds), outputs=outputs, precision=precision, inputs=dict(kinds),
         rows=compared_rows,
@@ -317,13 +322,18 @@ class _Found:
     def add(self, data: dict[str, Any]) -> None:
         self._compared.append(data)
 
-    def error(self, name: str, least_top1: float | None) -> OutputError:
+    def error(self, name: str, least_top1: float | None, least_within: float | None) -> OutputError:
+        """``least_within``: share of rows that suffices within the limit; None if every element must be."""
         first = self._compared[0]
         not_compared = not self._sum("finite")
         # A row without numbers has no largest element.
         rows, agreed = (0, 0) if not_compared else (self._sum("rows"), self._sum("agreed"))
         top1 = agreed / rows if rows else None
         kept = top1 is None or least_top1 is None or top1 >= least_top1
+        within = None if least_within is None or not_compared else self._sum("within") / max(1, self._sum("parts"))
+        is_near = all(bool(each["passed"]) for each in self._compared)
+        if within is not None and least_within is not None:
+            is_near = within >= least_within and not self._sum("not_finite") and not any(map(_fault, self._compared))
         nearest = max(self._compared, key=lambda each: (not each["passed"], _share(each, "max_rel", "rtol")))
         part = max(self._compared, key=lambda each: _share(each, "rms", "rms_limit"))
         roundings = [float(each["rounding"]) for each in self._compared if "rounding" in each]
@@ -334,7 +344,7 @@ class _Found:
             max_rel=max(_bounded(each["max_rel"]) for each in self._compared),
             atol=float(first["atol"]),
             rtol=float(nearest["rtol"]),
-            passed=kept and all(bool(each["passed"]) for each in self._compared),
+            passed=kept and is_near,
             top1=top1,
             not_finite=self._sum("not_finite"),
             least_top1=least_top1 if rows else None,
@@ -345,11 +355,17 @@ class _Found:
             rms=part.get("rms"),
             rms_limit=part.get("rms_limit"),
             part=part.get("part"),
-            fault=next((str(each["fault"]) for each in self._compared if each.get("fault")), None),
+            within=within,
+            least_within=None if within is None else least_within,
+            fault=next(filter(None, map(_fault, self._compared)), None),
         )
 
     def _sum(self, name: str) -> int:
         return sum(int(each.get(name, 0)) for each in self._compared)
+
+
+def _fault(compared: Mapping[str, Any]) -> str | None:
+    return str(compared["fault"]) if compared.get("fault") else None
 
 
 def _share(compared: Mapping[str, Any], error: str, limit: str) -> float:

@@ -74,6 +74,8 @@ def _objection(error: OutputError, gate: AccuracyGate) -> str | None:
     if gate.top1 is not None and error.top1 is not None and error.top1 < gate.top1:
         agreed, asked = f"{error.top1:.1%}", f"{gate.top1:.1%}"
         return f"the largest element of {name} keeps its index in {agreed} of rows; {asked} are required"
+    if error.within is not None and error.least_within is not None and error.within < error.least_within:
+        return f"{name} is {error.found}; {error.allowed} are allowed"
     if not error.passed or (gate.max_rel is not None and gate.max_rel < error.rtol and error.max_rel > gate.max_rel):
         return f"{name} is off by {_share(error.max_rel)} of its largest magnitude; the limit is {_share(allowed)}"
     return None

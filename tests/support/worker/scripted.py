@@ -308,7 +308,8 @@ class ScriptedEngine:
         accurate = params["precision"] not in self._script.inaccurate
         passed = accurate and engine != "poisoned" and not {variant, f"{variant}-{engine}"} & self._script.wrong
         error = {"max_abs": 0.0 if passed else 1e308, "max_rel": 0.0 if accurate else 0.4}
-        output = {"output": "y", "dtype": "float32", "elements": 8, "finite": 8, **error}
+        counts = {"elements": 8, "finite": 8, "parts": 1, "within": int(passed)}
+        output = {"output": "y", "dtype": "float32", **counts, **error}
         told: dict[str, Any] = {"outputs": [{**output, "atol": 1e-5, "rtol": 1e-4, "passed": passed}]}
         if "labels" in params:
             assert Path(params["labels"]).is_file()

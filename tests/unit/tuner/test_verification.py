@@ -25,10 +25,17 @@ def compared(errors_by_seed: list[float]) -> FakeEngine:
 
     def compare(params: Json, _: OnEvent) -> Json:
         error = left.pop(0)
-        shared = {"dtype": "float32", "atol": 1e-5, "rtol": 5e-4, "elements": 8, "finite": 8}
+        shared = {"dtype": "float32", "atol": 1e-5, "rtol": 5e-4, "elements": 8, "finite": 8, "parts": 1, "within": 1}
         return {
             "outputs": [
-                {"output": "y", "max_abs": error, "max_rel": error / 2, "passed": error <= 1, **shared},
+                {
+                    "output": "y",
+                    "max_abs": error,
+                    "max_rel": error / 2,
+                    "passed": error <= 1,
+                    **shared,
+                    "within": error <= 1,
+                },
                 {"output": "z", "max_abs": 0.0, "max_rel": 0.0, "passed": True, **shared},
             ]
         }
@@ -75,6 +82,42 @@ def test_one_wrong_seed_is_enough_to_fail(tmp_path: Path, found: list[float]) ->
     assert not result.passed
     assert [each.passed for each in result.outputs] == [False, True]
     assert all(math.isfinite(each.max_abs) for each in result.outputs)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "gate", "passes"),
+    [
+        (1, AccuracyGate(), True),
+        (2, AccuracyGate(), False),
+        (1, AccuracyGate(max_rel=0.1), False),
+    ],
+)
+def test_of_a_hundred_rows_one_may_be_beyond_the_limit(
+    tmp_path: Path, beyond: int, gate: AccuracyGate, passes: bool
+) -> None:
+    """Unless the user sets the limit."""
+    left = [number < beyond for number in range(100)]
+
+    def compare(_: Json, __: OnEvent) -> Json:
+        wrong = left.pop()
+        error = {"max_abs": float(wrong), "max_rel": float(wrong), "passed": not wrong, "parts": 1, "within": not wrong}
+        shared = {"dtype": "float32", "atol": 1e-3, "rtol": 0.1, "elements": 8, "finite": 8}
+        return {"outputs": [{"output": "y", **error, **shared}]}
+
+    files = tuple(tmp_path / f"{number}.npz" for number in range(100))
+    found = verification.verify(
+        FakeEngine({"compare": compare}), FakeEngine({"run": lambda p, _: {}}), variant=Variant.TUNED,
+        bundle=Path("/b"), inputs=(), expected=(), folder=tmp_path, place={"threads": 1}, precision="bf16", gate=gate,
+        rows=verification.Rows(first=tuple(range(100)), each=1, inputs=files, expected=files),
+    )  # fmt: skip
+    [output] = found.outputs
+    assert (found.passed, output.max_rel) == (passes, 1.0)
+    if gate.max_rel is None:
+        assert output.within == 1 - beyond / 100
+    if beyond == 2:
+        assert (output.found, output.allowed) == (
+            "off by more than 10 % of its largest magnitude in 2.0% of rows", "at most 1.0%",
+        )  # fmt: skip
 
 
 def test_an_engine_that_cannot_run_the_variant_is_an_error(tmp_path: Path) -> None:

@@ -29,16 +29,18 @@ TOLERANCES = {
 For float32 this is the least limit; ``rounding`` may allow more. It is about 4000 units in the last place: correct
 compilations of deep networks were seen within 1e-5, wrong ones off by 1e-1 and more.
 """
-NARROW_TOLERANCES = {"fp16": (1e-3, 2e-2), "bf16": (1e-3, 4e-2), "int8": (1e-3, 1e-1)}
+NARROW_TOLERANCES = {"fp16": (1e-3, 2e-2), "bf16": (1e-3, 1e-1), "int8": (1e-3, 1e-1)}
 """Tolerances for floating-point outputs of networks that compute in a narrower type, in the same form.
 
 An fp16 number has 11 significant bits, so a rounding error is up to 5e-4 of it; over about a hundred layers errors add
-up like a random walk, to about 5e-3 of the largest output. bf16 has 8 bits, but sums are float32 and only operands are
-rounded. An int8 rounding error is 4e-3 of the largest value in the whole tensor. Wrong results were seen off by 1e-1
-and more; for int8 the position of the largest element says more.
+up like a random walk, to about 5e-3 of the largest output. bf16 has 8 bits, so its error is up to 4e-3; that of int8 is
+as much of the largest value in the whole tensor. Wrong results were seen off by 1e-1 and more; for these two the
+position of the largest element says more.
 """
 CLASSIFIER_TOLERANCE = 2e-1
-"""Relative tolerance for int8 classifier outputs: softmax amplifies small differences; the largest element decides."""
+"""Relative tolerance for classifier outputs in bf16 and int8: softmax amplifies small differences; the largest element
+decides."""
+_COARSE = ("bf16", "int8")
 _UNEXPLAINED = "rows that no run of the reference selects, orders or leaves out like this"
 LARGEST = 1e308
 """Replaces an infinite or undefined error, which JSON cannot represent; ``fault`` then says why."""
@@ -60,8 +62,9 @@ def compare(
     ``precision`` is that of ``actual`` and selects the tolerances; ``max_rel`` overrides the relative one of
     floating-point outputs. For the outputs named in ``classifiers``, ``rows`` counts the vectors along the last axis
     longer than one, and ``agreed`` those whose largest element is at the expected position; for others both are 0.
-    ``elements`` counts the expected elements and ``finite`` those that are finite: if there are none, agreement proves
-    nothing.
+    ``parts`` counts these vectors or, of other outputs, the whole as one, and ``within`` those without an element
+    beyond the limit. ``elements`` counts the expected elements and ``finite`` those that are finite: if there are none,
+    agreement proves nothing.
 
     ``runs`` are of the reference with perturbed operands; in f32 they decide the limits (see ``rounding``), also by
     whether the model ``is_quantized``. ``rtol`` is then the one allowed where the error comes closest to its limit,
@@ -100,7 +103,7 @@ def _tolerances(expected: Any, precision: str, max_rel: float | None, classifies
     if dtype not in TOLERANCES:
         return 0.0, 0.0
     atol, rtol = NARROW_TOLERANCES.get(precision, TOLERANCES[dtype])
-    if classifies and precision == "int8":
+    if classifies and precision in _COARSE:
         rtol = CLASSIFIER_TOLERANCE
     return atol, rtol if max_rel is None else max_rel
 
@@ -157,6 +160,7 @@ def _placed(
     max_rel = max_abs / least if least > 0 else (0.0 if max_abs == 0 else LARGEST)
     not_finite = _not_finite(expected, actual)
     rows, agreed = _agreement(expected, actual) if rules.classifies else (0, 0)
+    parts, within = _within(expected, actual, rows or 1, atol + rtol * scale)
     return {
         "output": name,
         "dtype": expected.dtype.name,
@@ -171,6 +175,8 @@ def _placed(
         "finite": int(np.count_nonzero(np.isfinite(_wide(expected)))),
         "rows": rows,
         "agreed": agreed,
+        "parts": parts,
+        "within": within,
         **judged,
     }
 
@@ -256,6 +262,17 @@ def _agreement(expected: Any, actual: Any) -> tuple[int, int]:
         return len(rows), 0
     chosen = actual.reshape(rows.shape).argmax(axis=1)
     return len(rows), int(np.count_nonzero(rows[np.arange(len(rows)), chosen] == rows.max(axis=1)))
+
+
+def _within(expected: Any, actual: Any, parts: int, limit: float) -> tuple[int, int]:
+    """Return ``parts``, equal ones of an output, and the number of those in which no element is off by more."""
+    if not _fits(expected, actual):
+        return parts, 0
+    if not expected.size:
+        return parts, parts
+    errors = np.abs(_wide(actual) - _wide(expected)).reshape(parts, -1)
+    # What is infinite or NaN on both sides differs by NaN.
+    return parts, int(np.count_nonzero(~(errors > limit).any(axis=1)))
 
 
 def _wide(array: Any) -> Any:

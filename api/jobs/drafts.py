@@ -37,9 +37,7 @@ def _number(value: Any) -> Any:
 _Size = Annotated[int, BeforeValidator(_number)]
 _MOST_FREQUENT = 1e12
 _SIZE: TypeAdapter[int] = TypeAdapter(_Size)
-_FREQUENCY: TypeAdapter[float] = TypeAdapter(
-    Annotated[float, BeforeValidator(_number), Field(gt=0, le=_MOST_FREQUENT)]
-)
+_FREQUENCY: TypeAdapter[float] = TypeAdapter(Annotated[float, BeforeValidator(_number), Field(gt=0, le=_MOST_FREQUENT)])
 _SIZE_SCHEMA = {"type": "integer"}
 
 

@@ -144,16 +144,16 @@ class InferenceSession:
         RunError.
         """
         try:
-            return self._run(output_names, self._arrays(input_feed), out)
+            inputs = self._arrays(input_feed)
+            if not output_names and not out:
+                return self._model.run(inputs, None)
+            return self._run_named(output_names or self._names, inputs, out)
         except NoSuchSize:
             if self._otherwise is None:
                 raise
             return _run_otherwise(self._otherwise, output_names or self._names, input_feed, out or {})
 
-    def _run(self, names: Sequence[str] | None, inputs: list[Any], out: Mapping[str, Any] | None) -> list[Any]:
-        if not names and not out:
-            return self._model.run(inputs, None)
-        names = names or self._names
+    def _run_named(self, names: Sequence[str], inputs: list[Any], out: Mapping[str, Any] | None) -> list[Any]:
         if out and not out.keys() <= set(names):
             raise ValueError(f"out has {', '.join(out)}; the outputs asked for are {', '.join(names)}")
         shapes = dict(zip(self._names, self._model.output_shapes(inputs), strict=True))

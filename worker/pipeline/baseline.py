@@ -161,7 +161,8 @@ class _Builds:
         """Seconds to build and verify, by engine."""
         self._engines = placing.engines(context)
         self._alone = len(self._engines) == 1
-        self._error: errors.TunesmithError | None = None
+        self._errors: dict[str, errors.TunesmithError] = {}
+        """Of engines that cannot build or run the model."""
 
     def make(self) -> list[str]:
         """Names of the engines whose builds are correct, the preferred one first.
@@ -185,12 +186,17 @@ class _Builds:
         if right:
             return [name for name in right if name in self.verifications] or right
         wrong = next(iter(self.verifications.values()), None)
-        if wrong is None and self._error is not None:
-            raise self._error
+        if wrong is None and self._errors:
+            raise self._worst()
         precision = precisions.first(self._context.request)
         if wrong and precision is not Precision.F32:
             raise precisions.not_met({precision: (wrong, precisions.gate_of(self._context.request, precision))})
         raise benchmark.nothing_right({f"untuned {name}": found for name, found in self.verifications.items()})
+
+    def _worst(self) -> errors.TunesmithError:
+        """The error of the preferred engine; that time is over explains more."""
+        found = [self._errors[name] for name in self._engines if name in self._errors]
+        return next((error for error in found if isinstance(error, errors.TimeLimit)), found[0])
 
     def has_time(self, engine: str) -> bool:
         """Whether a build that takes as long as the engine's last one, or else as the longest, ends before the search
@@ -214,8 +220,7 @@ class _Builds:
             recovery.tolerate(context, error)
             if self._alone:
                 raise
-            if self._error is None or isinstance(error, errors.TimeLimit):
-                self._error = error
+            self._errors[name] = error
             self._drop(f"{name} cannot build or run the model: {error.message[:500].rstrip('.')}")
             return False
         if found is not None and not self._is_right(name, found):

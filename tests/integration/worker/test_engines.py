@@ -111,6 +111,15 @@ def test_auto_falls_over_from_an_engine_that_cannot_import(bench: Bench, refusin
     assert f"{refusing} cannot import the model: it lacks Det (2×)." in bench.report(job_id).choice
 
 
+def test_if_no_engine_builds_the_model_the_preferred_one_says_why(bench: Bench) -> None:
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "compile":
+            raise errors.EngineRequestFailed("compile_failed", f"{params['engine']} cannot")
+
+    bench.script.hellos, bench.script.refuse = BOTH, refuse
+    assert "relay cannot" in bench.failure(bench.run()).message
+
+
 def test_operators_that_no_engine_has_are_told_for_each(bench: Bench) -> None:
     def refuse(method: str, params: dict[str, Any]) -> None:
         if method == "check":

@@ -85,8 +85,12 @@ class _Folded(patterns.DFPatternCallback):
         self.pattern = first(patterns.is_constant())
 
     def callback(self, _: Any, post: Any, __: Any) -> Any:
-        found = _FOLDS[post.op.name](post.args[0].data.numpy(), post.attrs)
-        return post if found is None else relay.const(found, str(found.dtype))
+        constant = post.args[0].data
+        found = _FOLDS[post.op.name](constant.numpy(), post.attrs)
+        if found is None:
+            return post
+        # numpy has bfloat16 as uint16.
+        return relay.Constant(tvm.nd.empty(found.shape, constant.dtype).copyfrom(found))
 
 
 def relaid(array: Array, source: str, destination: str) -> Array | None:

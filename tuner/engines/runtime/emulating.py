@@ -5,6 +5,7 @@ The results are those of the code. Times would be the emulator's, so nothing is 
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import subprocess
@@ -91,22 +92,27 @@ class EmulatedNetwork(Network):
         self.inputs = [spec for kind, spec in specs if kind == "input"]
         self._made = [spec for kind, spec in specs if kind == "output"]
         self.outputs = [spec["name"] for spec in self._made]
+        [first] = [spec["shape"] for kind, spec in specs if kind == "sizes"]
+        self.sizes = {f"d{place}": size for place, size in enumerate(first)}
+        self._fed = ""
 
     def feed(self, arrays: Arrays) -> None:
         with (self._folder / "inputs").open("wb") as file:
             file.writelines(np.ascontiguousarray(arrays[spec["name"]]).tobytes() for spec in self.inputs)
+        self._fed = "".join(f"{size}," for spec in self.inputs for size in arrays[spec["name"]].shape)
 
     def run(self) -> Sequence[Any]:
-        self._call(self._folder / "inputs", self._folder / "outputs")
+        told = self._call(self._folder / "inputs", self._folder / "outputs", self._fed)
+        shapes = [list(map(int, filter(None, line.split(",")))) for line in told.splitlines()]
         with (self._folder / "outputs").open("rb") as file:
-            return [_array(file.read, spec) for spec in self._made]
+            return [_array(file.read, spec, shape) for spec, shape in zip(self._made, shapes, strict=True)]
 
     def sample(self, number: int, repeat: int) -> list[float]:  # noqa: ARG002
         raise EngineFailure(FAILED, f"runs under {self._emulator.name} are not timed")
 
-    def _call(self, *files: Path) -> str:
+    def _call(self, *more: Path | str) -> str:
         root = ["-L", self._emulator.root(), "-cpu", "max"]
-        command = [self._emulator.name, *root, self._folder / "run", self._library, self._threads, *files]
+        command = [self._emulator.name, *root, self._folder / "run", self._library, self._threads, *more]
         done = subprocess.run(
             list(map(str, command)), check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
@@ -131,9 +137,10 @@ def load(machine: str, bundle: str, threads: int) -> Network:
 
 def _spec(line: str) -> tuple[str, Json]:
     kind, dtype, sizes, name = line.split("\t", 3)
-    return kind, {"name": name, "dtype": dtype, "shape": [int(size) for size in sizes.split(",") if size]}
+    shape = [int(size) if size.isdigit() else size for size in sizes.split(",") if size]
+    return kind, {"name": name, "dtype": dtype, "shape": shape}
 
 
-def _array(read: Any, spec: Json) -> Any:
-    dtype, shape = np.dtype(spec["dtype"]), spec["shape"]
-    return np.frombuffer(read(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
+def _array(read: Any, spec: Json, shape: Sequence[int]) -> Any:
+    dtype = np.dtype(spec["dtype"])
+    return np.frombuffer(read(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)

@@ -50,11 +50,13 @@ def _join(params: Json, found: Sequence[Part], programs: Callable[[int], Tools])
         linking.Entry(name=each["name"] if described else "main", plan=plan, objects=part.objects)
         for each, plan, part in zip(params["parts"], plans, found, strict=True)
     ]
-    files = _link(entries, described, facts, Path(params["out_dir"]), programs(facts.threads), params["format"])
+    packed = source.weights(constant for plan in plans for constant in plan.constants)
+    tools = programs(facts.threads)
+    files = _link(entries, packed, described, facts, Path(params["out_dir"]), tools, params["format"])
     return {
         "files": files,
-        "weight_bytes": source.weights(constant for plan in plans for constant in plan.constants).size,
-        "separate_weight_bytes": sum(source.weights(plan.constants).size for plan in plans),
+        "weight_bytes": packed.size,
+        "separate_weight_bytes": sum(part.weight_bytes for part in found),
         "exact": [now.name for now, before in zip(served, asked, strict=True) if now.is_exact and not before.is_exact],
     }
 
@@ -86,6 +88,7 @@ def _described(params: Json, plans: Sequence[Plan]) -> Sizes:
 
 def _link(
     entries: Sequence[linking.Entry],
+    packed: source.Weights,
     described: Sizes | None,
     facts: source.Facts,
     folder: Path,
@@ -104,7 +107,7 @@ def _link(
         binutils = linking.Binutils(ar=programs.archiver or "", objcopy=programs.objcopy)
     is_archived = form == compiling.STATIC
     written = linking.link_all(
-        entries, described, facts, folder, programs.c_compiler, binutils, is_archived=is_archived
+        entries, packed, described, facts, folder, programs.c_compiler, binutils, is_archived=is_archived
     )
     if len(entries) == 1:
         kernels.write(entries[0].plan, folder)

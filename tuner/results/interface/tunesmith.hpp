@@ -4,6 +4,12 @@
 //     tunesmith::session session(model);
 //     tunesmith::buffer<float> image(3 * 224 * 224), scores(1000);
 //     session.run({image}, {scores});
+//
+// A library with entry points for several sizes:
+//
+//     tunesmith::session session(model, {TUNESMITH_ALL_ENTRIES});
+//     std::vector<tunesmith::shape> shapes = {{6, 3, 224, 224}}, made = session.shapes(shapes);
+//     session.run({images}, shapes, {scores});
 #ifndef TUNESMITH_HPP
 #define TUNESMITH_HPP
 
@@ -81,11 +87,14 @@ struct output : tunesmith_output {
   output(C &values) : tunesmith_output{values.data(), values.size() * sizeof(*values.data())} {}
 };
 
+// Sizes of the axes of an input or output.
+using shape = std::vector<std::int64_t>;
+
 class session {
  public:
   explicit session(const model &model, const tunesmith_options &options = {}) : api_(&model.api()) {
     check(api_->create(&options, &session_));
-    entry_ = &api_->description->entries[options.entry];
+    entry_ = &api_->description->entries[options.entry < 0 ? 0 : options.entry];
   }
   session(session &&other) noexcept
       : api_(other.api_), entry_(other.entry_), session_(std::exchange(other.session_, nullptr)) {}
@@ -97,7 +106,7 @@ class session {
   }
   ~session() { api_->close(session_); }
 
-  // Names, shapes and sizes of inputs and outputs.
+  // Names, shapes and sizes of inputs and outputs; of a session of all entry points, those of the first.
   const tunesmith_entry &entry() const { return *entry_; }
   int threads() const { return api_->threads(session_); }
 
@@ -108,7 +117,36 @@ class session {
     run(inputs.data(), inputs.size(), outputs.data(), outputs.size());
   }
 
+  // The shapes of the outputs for inputs of these shapes.
+  std::vector<shape> shapes(const std::vector<shape> &inputs) const {
+    std::vector<shape> made;
+    std::vector<std::int64_t *> written;
+    for (std::int32_t i = 0; i < entry_->output_count; ++i) made.emplace_back(entry_->outputs[i].rank);
+    for (shape &each : made) written.push_back(each.data());
+    check(api_->shapes(session_, pointers(inputs).data(), static_cast<std::int32_t>(inputs.size()), written.data(),
+                       static_cast<std::int32_t>(written.size())));
+    return made;
+  }
+  // Run on inputs of these shapes.
+  void run(const std::vector<input> &inputs, const std::vector<shape> &shapes, const std::vector<output> &outputs) {
+    const std::vector<const std::int64_t *> given = pointers(shapes);
+    if (given.size() != inputs.size()) throw error(TUNESMITH_INVALID_ARGUMENT, "each input needs a shape");
+    check(api_->run_shapes(session_, inputs.data(), given.data(), static_cast<std::int32_t>(inputs.size()),
+                           outputs.data(), static_cast<std::int32_t>(outputs.size())));
+  }
+
  private:
+  // Checks the ranks, which C's functions take for granted.
+  std::vector<const std::int64_t *> pointers(const std::vector<shape> &shapes) const {
+    std::vector<const std::int64_t *> made;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      if (i < static_cast<std::size_t>(entry_->input_count) &&
+          shapes[i].size() != static_cast<std::size_t>(entry_->inputs[i].rank))
+        throw error(TUNESMITH_INVALID_ARGUMENT, "a shape has another number of axes than its input");
+      made.push_back(shapes[i].data());
+    }
+    return made;
+  }
   void run(const input *inputs, std::size_t input_count, const output *outputs, std::size_t output_count) {
     static_assert(sizeof(input) == sizeof(tunesmith_input) && sizeof(output) == sizeof(tunesmith_output),
                   "arrays of C");

@@ -99,11 +99,12 @@ static const tunesmith_entry entry = {"main"};
 static const tunesmith_description description = {"", "", "", 1, 0, &entry, 1};
 static const char *error(void) { return "this CPU lacks sme"; }
 static int create(const tunesmith_options *options, tunesmith_session **session) { return CREATED; }
-static int run(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
-               const tunesmith_output *outputs, int32_t output_count) {
+static int shapes(const tunesmith_session *session, const int64_t *const *input_shapes, int32_t input_count,
+                  int64_t *const *output_shapes, int32_t output_count) {
   return *(volatile int *)0;
 }
-static const tunesmith_api api = {1, &description, create, run, 0, 0, error, 0};
+static const tunesmith_sizes sizes;
+static const tunesmith_api api = {2, &description, create, 0, 0, 0, error, 0, &sizes, shapes, 0};
 const tunesmith_api *tunesmith_get_api(uint32_t version, const char **text) { return &api; }
 """
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import random
 import shutil
 import subprocess
-import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from domain.models import TensorSpec
 from tests.support import models
 from tests.support.binaries import assert_old_glibc_alone, symbols
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin
 from tuner.host.session import EngineSession
+from tuner.results import wheels
+from tuner.results.manifest import Manifest
 
 pytestmark = pytest.mark.engine
 
@@ -150,7 +155,8 @@ def feed(rows, length, unaligned=False):
     made = {"ids": rng.integers(0, 40, (rows, length)), "mask": (rng.random((rows, length)) < 0.7).astype("float32")}
     made["mask"][:, 0] = 1
     if unaligned:
-        made = {name: np.concatenate([each.ravel()[:1], each.ravel()])[1:].reshape(each.shape) for name, each in made.items()}
+        shifted = {name: np.concatenate([each.ravel()[:1], each.ravel()])[1:] for name, each in made.items()}
+        made = {name: each.reshape(rows, length) for name, each in shifted.items()}
     return made
 
 def check(rows, length, **more):
@@ -221,3 +227,274 @@ with InferenceSession(library, threads=1, otherwise=model) as both:
 def test_every_size_between_the_entry_points_is_served(joined: Joined, model: Path, threads: int) -> None:
     parts = json.dumps([[list(size), str(folder / "libmodel.so")] for size, folder in joined.parts.items()])
     asking.inside("onnx", COMPARE, joined.library, model, parts, str(threads))
+
+
+IN_ONNX_RUNTIME = """
+import sys, threading
+import numpy as np
+import onnxruntime
+from tunesmith.runtime import InferenceSession
+folder, library = sys.argv[1:]
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 4
+options.register_custom_ops_library(f"{folder}/libtunesmith_ort.so")
+session = onnxruntime.InferenceSession(f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"])
+assert [each.shape for each in session.get_inputs()] == [["batch", "sequence"]] * 2
+assert [each.shape for each in session.get_outputs()] == [["batch", "sequence", 12], ["batch", 12]]
+expected = InferenceSession(library)
+rng = np.random.default_rng(0)
+feeds = []
+for rows, length in ((1, 16), (8, 32), (3, 16), (5, 7), (21, 31)):
+    feeds.append({"ids": rng.integers(0, 40, (rows, length)), "mask": np.ones((rows, length), "float32")})
+wanted = [[each.tobytes() for each in expected.run(None, feed)] for feed in feeds]
+wrong = []
+def check():
+    for _ in range(20):
+        for feed, outputs in zip(feeds, wanted):
+            found = session.run(None, feed)
+            if [each.tobytes() for each in found] != outputs or found[0].shape[:2] != feed["ids"].shape:
+                wrong.append(feed)
+threads = [threading.Thread(target=check) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert not wrong, wrong[0]
+try:
+    session.run(None, {"ids": np.zeros((2, 40), "int64"), "mask": np.ones((2, 40), "float32")})
+except Exception as error:
+    assert "no entry point serves batch=2, sequence=40 (batch can be split, " in str(error), error
+else:
+    raise AssertionError
+"""
+
+
+def test_onnx_runtime_runs_several_sizes(
+    relay_twin: Twin, relay_parts: dict[tuple[int, ...], Path], tmp_path: Path
+) -> None:
+    answer = join(relay_twin, relay_parts, tmp_path, format="onnx")
+    assert answer["files"] == ["libmodel.so", "tunesmith.h", "model.onnx", "libtunesmith_ort.so"]
+    asking.inside("onnx", IN_ONNX_RUNTIME, tmp_path, tmp_path / "libmodel.so")
+
+
+IN_A_WHEEL = """
+import sys
+import numpy as np
+import sentences
+from tunesmith.runtime import InferenceSession
+feed = {"ids": np.arange(60).reshape(3, 20) % 40, "mask": np.ones((3, 20), "float32")}
+with InferenceSession(sys.argv[1]) as session:
+    expected = session.run(None, feed)
+found = sentences.run(feed)
+assert [found[name].tobytes() for name in ("tokens", "sentences")] == [each.tobytes() for each in expected]
+assert len(sentences.session().sizes) == 6
+try:
+    sentences.run({"ids": np.zeros((1, 99), "int64"), "mask": np.ones((1, 99), "float32")})
+except sentences.NoSuchSize as error:
+    print(error)
+"""
+
+
+def test_a_wheel_has_several_sizes(relax_twin: Twin, relax_parts: dict[tuple[int, ...], Path], tmp_path: Path) -> None:
+    join(relax_twin, relax_parts, tmp_path / "out", format="wheel")
+    symbolic = ("batch", "sequence")
+    facts = Manifest(
+        model_digest=DIGEST, model_name="sentences.onnx", variant="untuned", target=relax_twin.target, threads=2,
+        device_key="x86_64/any/t2", toolchain=relax_twin.session.hello["toolchain"], precision="f32",
+        inputs=(TensorSpec(name="ids", dtype="int64", shape=symbolic),),
+        outputs=(TensorSpec(name="sentences", dtype="float32", shape=("batch", 12)),),
+        created_by="a test", format="wheel",
+    )  # fmt: skip
+    wheel = tmp_path / "out" / wheels.write(tmp_path / "out", facts)
+    shutil.unpack_archive(wheel, tmp_path / "site", "zip")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n{IN_A_WHEEL}"
+    told = asking.inside("onnx", script, tmp_path / "out" / "libmodel.so")
+    assert told.startswith("no entry point serves batch=1, sequence=99")
+
+
+STATIC = r"""
+#include <stdio.h>
+#include "a/libmodel.h"
+#include "b/libmodel.h"
+
+static int run(const tunesmith_api *model) {
+  enum { ROWS = 5, LENGTH = 9 };
+  static int64_t ids[ROWS][LENGTH];
+  static float mask[ROWS][LENGTH], tokens[ROWS][LENGTH][12], sentences[ROWS][12];
+  const tunesmith_options options = {TUNESMITH_ALL_ENTRIES, 0, 0, 0};
+  const int64_t shape[] = {ROWS, LENGTH}, *shapes[] = {shape, shape};
+  tunesmith_session *session;
+  if (!model || model->create(&options, &session)) return 1;
+  for (int row = 0; row < ROWS; ++row)
+    for (int place = 0; place < LENGTH; ++place) {
+      ids[row][place] = (row * 7 + place) % 40;
+      mask[row][place] = 1;
+    }
+  const tunesmith_input inputs[] = {{ids, sizeof ids}, {mask, sizeof mask}};
+  const tunesmith_output outputs[] = {{tokens, sizeof tokens}, {sentences, sizeof sentences}};
+  const int status = model->run_shapes(session, inputs, shapes, 2, outputs, 2);
+  if (status) fprintf(stderr, "%s\n", model->error());
+  fwrite(sentences, 1, sizeof sentences, stdout);
+  model->close(session);
+  return status;
+}
+
+int main(void) {
+  return run(tunesmith_get_api_aaaaaaaaaaaaaaaa(2, NULL)) || run(tunesmith_get_api_bbbbbbbbbbbbbbbb(2, NULL));
+}
+"""
+AS_STATIC = """
+import sys
+import numpy as np
+from tunesmith.runtime import InferenceSession
+feed = {"ids": (np.arange(5)[:, None] * 7 + np.arange(9)) % 40, "mask": np.ones((5, 9), "float32")}
+with InferenceSession(sys.argv[1]) as session:
+    expected = session.run(["sentences"], feed)[0]
+for found in np.fromfile(sys.argv[2], "float32").reshape(2, 5, 12):
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+"""
+
+
+def test_a_static_program_has_two_models_of_several_sizes(
+    relay_twin: Twin,
+    relax_twin: Twin,
+    relay_parts: dict[tuple[int, ...], Path],
+    relax_parts: dict[tuple[int, ...], Path],
+    tmp_path: Path,
+) -> None:
+    for twin, parts, letter in ((relay_twin, relay_parts, "a"), (relax_twin, relax_parts, "b")):
+        answer = join(twin, parts, tmp_path / letter, format="static", model_digest=letter * 64)
+        assert answer["files"] == ["libmodel.so", "tunesmith.h", "libmodel.a", "libmodel.h"]
+    (tmp_path / "main.c").write_text(STATIC)
+    archives = [tmp_path / letter / "libmodel.a" for letter in "ab"]
+    warnings = ("-std=c11", "-Wall", "-Werror")
+    command = ["gcc", *warnings, "-static", tmp_path / "main.c", *archives, "-lm", "-lpthread", "-o", tmp_path / "main"]
+    subprocess.run(list(map(str, command)), check=True, timeout=60)
+    found = subprocess.run([tmp_path / "main"], check=True, capture_output=True, timeout=60).stdout
+    (tmp_path / "found").write_bytes(found)
+    asking.inside("onnx", AS_STATIC, tmp_path / "a" / "libmodel.so", tmp_path / "found")
+
+
+BATCHES_OF_PICTURES = """
+import sys
+import numpy as np
+import onnxruntime
+from tunesmith.runtime import InferenceSession
+library, model = sys.argv[1:]
+expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+session = InferenceSession(library)
+assert session.get_inputs()[0].shape == ["batch", 3, 16, 16]
+for rows in range(1, 24):
+    image = np.random.default_rng(rows).random((rows, 3, 16, 16), "float32")
+    [found], [wanted] = session.run(None, {"image": image}), expected.run(None, {"image": image})
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+"""
+
+
+def test_batches_of_pictures_share_weights(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(models.small_network())
+    parts = []
+    for batch in (1, 2, 8):
+        shapes = {"image": [batch, 3, 16, 16]}
+        folder = build(twin, reference, tmp_path / str(batch), (batch, 0), models.small_network(), shapes=shapes)
+        parts.append(
+            {"name": f"batch={batch}", "path": str(folder / "model.part"), "values": [batch], "seconds": batch}
+        )
+    params = {
+        **described(twin, {}, tmp_path / "joined"),
+        "parts": parts,
+        "dimensions": DIMENSIONS[:1],
+        "inputs": {"image": ["batch", None, None, None]},
+        "padding": {},
+    }
+    answer = twin.session.request("join", params, timeout=200)
+    assert answer["exact"] == []
+    assert answer["weight_bytes"] <= answer["separate_weight_bytes"]
+    asking.inside("onnx", BATCHES_OF_PICTURES, tmp_path / "joined" / "libmodel.so", tmp_path / "model.onnx")
+
+
+def test_engines_run_several_sizes(joined: Joined, relay_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    specs = [
+        {"name": "ids", "dtype": "int64", "shape": [3, 20]},
+        {"name": "mask", "dtype": "float32", "shape": [3, 20]},
+    ]
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    params = {"bundle": str(joined.folder), "inputs": str(inputs), "outputs": None, "threads": 1}
+    outputs = relay_twin.session.request("run", params, timeout=60)["outputs"]
+    assert [each["shape"] for each in outputs] == [[3, 20, 12], [3, 12]]
+    samples = relay_twin.session.request("time", {**params, "number": 2, "repeat": 3}, timeout=60)["samples"]
+    assert len(samples) == 3
+    # Random inputs have the sizes of the first entry point.
+    outputs = relay_twin.session.request("run", {**params, "inputs": None}, timeout=60)["outputs"]
+    assert outputs[0]["shape"] == [1, 16, 12]
+    for spec in specs:
+        spec["shape"] = [3, 50]
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    refused = asking.refusal(relay_twin.session, "run", {**params, "inputs": str(inputs)})
+    assert refused.engine_code == "invalid_inputs"
+    assert "no entry point serves batch=3, sequence=50" in refused.message
+
+
+def test_one_part_becomes_a_library_as_compile_writes_it(
+    twin: Twin, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    [(size, folder), *_] = request.getfixturevalue(f"{twin.name}_parts").items()
+    answer = join(twin, {size: folder}, tmp_path, model_digest="")
+    assert answer["exact"] == ["batch", "sequence"]
+    assert answer["weight_bytes"] == answer["separate_weight_bytes"]
+    assert (tmp_path / "libmodel.so").read_bytes() == (folder / "libmodel.so").read_bytes()
+
+
+def test_equal_builds_make_equal_parts(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    parts = [build(twin, reference, tmp_path / str(number), (1, 16)) / "model.part" for number in range(2)]
+    assert parts[0].read_bytes() == parts[1].read_bytes()
+    with tarfile.open(parts[0]) as archive:
+        assert archive.getnames()[:3] == ["plan.json", "weights.bin", "kernels-0.o"]
+
+
+def test_damaged_parts_are_refused(relay_twin: Twin, relay_parts: dict[tuple[int, ...], Path], tmp_path: Path) -> None:
+    content = (relay_parts[1, 16] / "model.part").read_bytes()
+    rng = random.Random(1)  # noqa: S311 - places, not secrets
+    used = len(content.rstrip(b"\0"))
+    changed = [(place, 1 << rng.randrange(8)) for place in (rng.randrange(used) for _ in range(25))]
+    damaged = [content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :] for at, bit in changed]
+    (tmp_path / "out").mkdir()
+    for number, other in enumerate((*damaged, b"", b"text", content[: len(content) // 2], content[:512])):
+        if number < len(damaged) and _is_slack(content, changed[number][0]):
+            continue
+        (tmp_path / "model.part").write_bytes(other)
+        params = described(relay_twin, {(1, 16): tmp_path, (1, 32): relay_parts[1, 32]}, tmp_path / "out")
+        refused = asking.refusal(relay_twin.session, "join", params)
+        assert refused.engine_code == "invalid_bundle", (changed[number : number + 1], refused)
+        assert "model.part is damaged, or no part of a library" in refused.message
+    assert not list((tmp_path / "out").iterdir())
+
+
+def _is_slack(content: bytes, place: int) -> bool:
+    """Whether a byte is in the padding after a file in a tar, which nothing reads."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        ends = [(each.offset_data + each.size, each.offset_data + -(-each.size // 512) * 512) for each in archive]
+    return any(end <= place < rounded for end, rounded in ends)
+
+
+def test_parts_that_do_not_fit_together_are_refused(
+    relay_twin: Twin,
+    reference: EngineSession,
+    relay_parts: dict[tuple[int, ...], Path],
+    tmp_path: Path,
+) -> None:
+    one = build(relay_twin, reference, tmp_path / "one", (1, 16), threads=1)
+    shapes = {"image": [1, 3, 16, 16]}
+    other = build(relay_twin, reference, tmp_path / "other", (1, 3), models.small_network(), shapes=shapes, threads=2)
+    two = {size: relay_parts[size] for size in ((4, 16), (4, 32))}
+    for folders, changes, text in (
+        ({(1, 16): one, **two}, {}, "the parts were tuned for different numbers of threads: [1, 2]"),
+        ({**two, (1, 3): other}, {}, "the parts have different inputs: ids, mask; image"),
+        (two, {"padding": {"ids": 0}}, "input mask has no value to pad it with"),
+        ({(1, 1): two[4, 16], (4, 32): two[4, 32]}, {}, "input ids of a part is [4, 16]; its sizes say [1, 1]"),
+    ):
+        params = described(relay_twin, folders, tmp_path / "out", **changes)
+        refused = asking.refusal(relay_twin.session, "join", params)
+        assert refused.engine_code == "compile_failed"
+        assert refused.message == f"the sizes cannot become one library: {text}"
+    for changes, code in (({"parts": []}, "invalid_option"), ({"format": "tvm"}, "invalid_option")):
+        params = {**described(relay_twin, two, tmp_path / "out"), **changes}
+        assert asking.refusal(relay_twin.session, "join", params).engine_code == code

@@ -115,11 +115,13 @@ def link(
     """
     entry = Entry(name="main", plan=plan, objects=objects)
     is_archived = binutils is not None
-    return link_all([entry], None, facts, folder, compiler, binutils, max_bytes_inside, is_archived=is_archived)
+    packed = source.weights(plan.constants)
+    return link_all([entry], packed, None, facts, folder, compiler, binutils, max_bytes_inside, is_archived=is_archived)
 
 
 def link_all(
     entries: Sequence[Entry],
+    packed: source.Weights,
     sizes: Sizes | None,
     facts: source.Facts,
     folder: Path,
@@ -131,10 +133,9 @@ def link_all(
 ) -> list[str]:
     """Write a library with an entry point for each of several sizes, or for one without ``sizes``, as ``link`` does.
 
-    Equal weights are stored once. Several entry points, and an archive, need ``binutils``.
+    ``packed`` are the constants of all plans, in their order. Several entry points, and an archive, need ``binutils``.
     """
     driver = _driver([path for each in entries for path in each.objects])
-    packed = source.weights(constant for each in entries for constant in each.plan.constants)
     is_outside = packed.size > max_bytes_inside
     outside = source.WeightsFile(name=WEIGHTS, digest=packed.digest()) if is_outside else None
     planned = _planned(entries, packed, facts.threads)
@@ -154,7 +155,12 @@ def link_all(
         (work / "weights.S").write_text(_WEIGHTS.format(alignment=memory.ALIGNMENT))
         (work / "exports.map").write_text(_EXPORTS)
         sources = ["model.c", "weights.S", *_kernels(entries, compiler, binutils, work)]
-        _share(compiler, [*driver, *sources], work, is_outside=is_outside)
+        options = (
+            *(("-DWEIGHTS_OUTSIDE",) if is_outside else ()),
+            *(() if sizes else ("-DONE_SIZE=1",)),
+        )
+        needed = ("dl", "pthread") if is_outside else ("pthread",)
+        _share(compiler, options, [*driver, *sources], needed, work)
         shutil.copyfile(work / LIBRARY, folder / LIBRARY)
         written = [LIBRARY, HEADER, *([WEIGHTS] if is_outside else [])]
         if binutils is None or not is_archived:
@@ -168,7 +174,7 @@ def link_all(
             )
         # Static programs bring their own libm.
         without_math = [path for path in driver if path != str(DRIVER / "math.c")]
-        _archive(compiler, binutils, [*without_math, *sources], function, work, is_outside=is_outside)
+        _archive(compiler, binutils, options, [*without_math, *sources], function, work)
         shutil.copyfile(work / ARCHIVE, folder / ARCHIVE)
     header = _ARCHIVE_HEADER.format(function=function, guard=f"{function.upper()}_H", weights=weights)
     (folder / ARCHIVE_HEADER).write_text(header)
@@ -239,12 +245,11 @@ def separate_library(compiler: str, name: str) -> str:
     return f"-l:{soname}" if found.strip() != soname else f"-l{name}"
 
 
-def _share(compiler: str, sources: Sequence[str], work: Path, *, is_outside: bool) -> None:
-    needed = ("dl", "pthread") if is_outside else ("pthread",)
+def _share(compiler: str, options: Sequence[str], sources: Sequence[str], needed: Sequence[str], work: Path) -> None:
     # The driver's symbols come first: they replace the weak null pointers in the kernels' objects.
     command = [
         *(compiler, "-shared", "-o", LIBRARY, *_OPTIONS, "-I", str(DRIVER)),
-        *_weights_option(is_outside),
+        *options,
         *sources,
         *("-Wl,--gc-sections", "-Wl,--version-script=exports.map"),
         # Threads of the library may end after dlclose.
@@ -255,17 +260,13 @@ def _share(compiler: str, sources: Sequence[str], work: Path, *, is_outside: boo
     _run(command, work)
 
 
-def _weights_option(is_outside: bool) -> tuple[str, ...]:
-    return ("-DWEIGHTS_OUTSIDE",) if is_outside else ()
-
-
 def _archive(
-    compiler: str, binutils: Binutils, sources: Sequence[str], function: str, work: Path, *, is_outside: bool
+    compiler: str, binutils: Binutils, options: Sequence[str], sources: Sequence[str], function: str, work: Path
 ) -> None:
     """Write an archive of one object file that defines one global symbol: all others may be in other models, too."""
     named = (f"-Dtunesmith_get_api={function}", "-DTUNESMITH_STATIC", "-DTUNESMITH_NO_DLOPEN")
     relocatable = (compiler, "-r", "-nostdlib", "-o", "model.o", *_OPTIONS, "-I", str(DRIVER))
-    _run([*relocatable, *named, *_weights_option(is_outside), *sources], work)
+    _run([*relocatable, *named, *options, *sources], work)
     _run([binutils.objcopy, f"--keep-global-symbol={function}", "--strip-unneeded", "model.o"], work)
     _run([binutils.ar, "rcsD", ARCHIVE, "model.o"], work)
 

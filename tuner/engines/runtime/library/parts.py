@@ -33,6 +33,7 @@ class Part:
     objects: Sequence[Path]
     """The kernels' object files."""
     facts: Facts
+    weight_bytes: int
 
 
 def write(plan: Plan, objects: Sequence[Path], facts: Facts, path: Path) -> None:
@@ -132,7 +133,12 @@ def _read(path: Path, folder: Path) -> Part:
         (folder / name).write_bytes(content)
     facts = {**document["facts"], "features": tuple(document["facts"]["features"])}
     plan = _plan(document["plan"], members[1][1])
-    return Part(plan=plan, objects=[folder / name for name in objects], facts=Facts(**facts))
+    return Part(
+        plan=plan,
+        objects=[folder / name for name in objects],
+        facts=Facts(**facts),
+        weight_bytes=len(members[1][1]),
+    )
 
 
 def _plan(document: Json, weights: memoryview) -> Plan:

@@ -42,6 +42,24 @@ def test_arrays_are_laid_out_as_tvm_does(tmp_path: Path) -> None:
     assert (blocked, undivided, twice) == (None, None, None)
 
 
+NARROW = """
+import numpy as np
+from tuner.engines.relay import simplifying
+from tvm import relay
+
+constant = tvm.nd.empty((32, 8), "bfloat16").copyfrom(np.arange(256, dtype="uint16").reshape(32, 8))
+blocked = relay.layout_transform(relay.Constant(constant), "NC", "NC4n")
+with tvm.transform.PassContext(opt_level=3, instruments=[simplifying.Folding()]):
+    made = relay.transform.FoldConstant()(tvm.IRModule.from_expr(relay.Function([], blocked)))
+print(json.dumps([type(made["main"].body).__name__, made["main"].body.data.dtype]))
+"""
+
+
+def test_bfloat16_stays_what_it_is(tmp_path: Path) -> None:
+    """numpy has it as uint16."""
+    assert inside(NARROW, tmp_path) == ["Constant", "bfloat16"]
+
+
 BUILDS = """
 import numpy as np
 from tuner.engines.relay import compiling, importing, simplifying

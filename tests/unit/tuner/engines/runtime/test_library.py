@@ -113,8 +113,9 @@ def test_equal_weights_are_stored_once_and_aligned() -> None:
 def test_tables_hold_what_the_driver_needs() -> None:
     made = chain(4, 4)
     odd = dataclasses.replace(made, input_names=['a "name"\\?\n'], output_names=["ünlü"])
-    text = source.model(odd, memory.lay_out(odd, 1), source.weights([]), FACTS)
-    assert 'static const tunesmith_tensor inputs[] = {\n    {"a \\042name\\042\\134\\077\\012", "float32", ' in text
+    entry = source.Entry(name="main", plan=odd, memory=memory.lay_out(odd, 1), offsets=())
+    text = source.model([entry], 0, FACTS, None) + source.entry(0, entry)
+    assert 'static const tunesmith_tensor inputs0[] = {\n    {"a \\042name\\042\\134\\077\\012", "float32", ' in text
     assert '"\\303\\274nl\\303\\274"' in text
     assert "extern void k0(void);\nextern void k1(void);" in text
     assert "{PLACE_INPUT, 2, 32, 1, shape0, 0u}" in text
@@ -141,5 +142,6 @@ def test_what_has_no_place_in_c_is_refused() -> None:
         memory.lay_out(plan([tensor(Kind.SCRATCH, 0, 4, dtype="float8_e4m3fn")], [(0,)], [0]), 1)
     made = chain(4)
     wrong = dataclasses.replace(made, calls=[Call(symbol="a-b", name="", arguments=(0, 1))])
+    entry = source.Entry(name="main", plan=wrong, memory=memory.lay_out(wrong, 1), offsets=())
     with pytest.raises(NotStandalone, match="symbol 'a-b'"):
-        source.model(wrong, memory.lay_out(wrong, 1), source.weights([]), FACTS)
+        source.entry(0, entry)

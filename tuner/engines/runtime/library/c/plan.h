@@ -4,6 +4,11 @@
 
 #include "tunesmith.h"
 
+/* Compiled with ONE_SIZE=1, a library leaves out what serves several sizes. */
+#ifndef ONE_SIZE
+#define ONE_SIZE 0
+#endif
+
 /* Where a tensor's data lies. */
 enum { PLACE_ARENA, PLACE_WEIGHTS, PLACE_INPUT, PLACE_OUTPUT };
 

@@ -27,7 +27,7 @@ typedef struct entry_state {
 
 struct tunesmith_session {
   served among;
-  entry_state *entries; /* among.count of them */
+  entry_state *entries;               /* among.count of them */
   tunesmith_session *previous, *next; /* in the list of all */
   pthread_mutex_t lock;
   int is_forked; /* the pool has no threads, which a fork left in the parent */
@@ -472,7 +472,7 @@ static int run_shapes(tunesmith_session *session, const tunesmith_input *inputs,
   served_size size;
   int status = find_size(session, input_shapes, input_count, output_count, &size);
   if (status) return status;
-  if (size.is_exact)
+  if (ONE_SIZE || size.is_exact)
     return run_and_time(session, &session->entries[size.entry - session->among.first], inputs, outputs, NULL);
   for (int32_t i = 0; !status && i < input_count; ++i)
     status = check_input(any_entry()->inputs[i].name, &inputs[i], sizes_input_bytes(&size, i));
@@ -487,9 +487,9 @@ static int run_shapes(tunesmith_session *session, const tunesmith_input *inputs,
 
 static int32_t threads(const tunesmith_session *session) { return session ? pool_threads(session->pool) : 0; }
 
-#define API(version)                                                                              \
-  {version, &tunesmith_plan.description, create, run,    profile,   threads, error, close_session, \
-   &tunesmith_plan.sizes, shapes, run_shapes}
+#define API(version)                                                                       \
+  {version,       &tunesmith_plan.description, create, run,       profile, threads, error, \
+   close_session, &tunesmith_plan.sizes,       shapes, run_shapes}
 
 const tunesmith_api *tunesmith_get_api(uint32_t version, const char **text) {
   /* A version has the members of those before it. */

@@ -12,7 +12,7 @@ static int64_t value_of(int32_t entry, int32_t dimension) {
 }
 
 static int32_t axis_of(const int32_t *const *axes, int32_t tensor, int32_t axis) {
-  return axes ? axes[tensor][axis] : -1;
+  return !ONE_SIZE && axes ? axes[tensor][axis] : -1;
 }
 
 /* Append to a text, and end it with dots if there is not enough room. */
@@ -120,7 +120,7 @@ static int no_such_size(const served_size *size, char *problem, size_t room) {
 int sizes_find(served among, const int64_t *const *shapes, served_size *found, char *problem, size_t room) {
   *found = (served_size){.among = among, .is_exact = 1, .split = -1};
   const int status = read_shapes(shapes, found->values, problem, room);
-  if (status) return status;
+  if (status || ONE_SIZE) return status;
   for (found->entry = among.first; found->entry < among.first + among.count; ++found->entry)
     if (is_exact(found->entry, found->values)) return TUNESMITH_OK;
   found->is_exact = 0;

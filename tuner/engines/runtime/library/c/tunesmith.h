@@ -145,8 +145,9 @@ typedef struct tunesmith_api {
                     int32_t input_count, const tunesmith_output *outputs, int32_t output_count);
 } tunesmith_api;
 
-/* Return the interface of a version, usually TUNESMITH_API_VERSION, of which libraries of this header have all up to
- * their own; NULL, and a text in *error (unless error is NULL), if the library has other versions only, or if the weights of a large model are not in the file beside it. */
+/* Return the interface of a version, usually TUNESMITH_API_VERSION; NULL, and a text in *error (unless error is NULL),
+ * if the library does not have it, or if the weights of a large model are not in the file beside it. Libraries have all
+ * versions up to that of their own tunesmith.h. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif

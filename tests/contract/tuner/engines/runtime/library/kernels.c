@@ -117,3 +117,24 @@ KERNEL(check) {
   for (int64_t i = 0; i < elements(input); ++i) floats(output)[i] = floats(input)[i];
   return 0;
 }
+
+/* output[row] = sum of input[row][i] * mask[i] */
+KERNEL(dot) {
+  UNUSED;
+  const tensor *input = ARGUMENT(0), *mask = ARGUMENT(1), *output = ARGUMENT(2);
+  const int64_t columns = input->shape[1];
+  for (int64_t row = 0; row < input->shape[0]; ++row) {
+    float sum = 0;
+    for (int64_t i = 0; i < columns; ++i) sum += floats(input)[row * columns + i] * floats(mask)[i];
+    floats(output)[row] = sum;
+  }
+  return 0;
+}
+
+/* output = input + the first weight */
+KERNEL(shift) {
+  UNUSED;
+  const tensor *input = ARGUMENT(0), *weight = ARGUMENT(1), *output = ARGUMENT(2);
+  for (int64_t i = 0; i < elements(input); ++i) floats(output)[i] = floats(input)[i] + floats(weight)[0];
+  return 0;
+}

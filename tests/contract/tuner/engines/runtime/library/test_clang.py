@@ -27,14 +27,17 @@ def programs() -> Path:
     return environments.interpreter(CLANG, home()).parent
 
 
-@pytest.mark.parametrize("more", ["-DWEIGHTS_OUTSIDE", "-DTUNESMITH_STATIC"])
+@pytest.mark.parametrize("more", ["-DWEIGHTS_OUTSIDE", "-DTUNESMITH_STATIC", "-DONE_SIZE=1"])
 def test_clang_has_no_warnings(programs: Path, tmp_path: Path, more: str) -> None:
     made = plan(Convention.FFI)
     packed = source.weights(made.constants)
     facts = source.Facts(model="", toolchain="t", target="x", threads=1, features=("avx2",))
     outside = source.WeightsFile(name=linking.WEIGHTS, digest=packed.digest())
-    (tmp_path / "model.c").write_text(source.model(made, memory.lay_out(made, 1), packed, facts, outside))
-    files = [*sorted(linking.DRIVER.glob("*.c")), operators.SOURCE, tmp_path / "model.c"]
+    entry = source.Entry(name="main", plan=made, memory=memory.lay_out(made, 1), offsets=packed.offsets)
+    (tmp_path / "entry_0.c").write_text(source.entry(0, entry))
+    (tmp_path / "model.c").write_text(source.model([entry], packed.size, facts, None, outside))
+    generated = (tmp_path / "model.c", tmp_path / "entry_0.c")
+    files = [*sorted(linking.DRIVER.glob("*.c")), operators.SOURCE, *generated]
     checks = ("--quiet", "--allow-no-checks", "--checks=-*,clang-diagnostic-*", "--warnings-as-errors=*")
     command = [programs / "clang-tidy", *checks, *files, "--", *OPTIONS, more, "-I", linking.DRIVER]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)

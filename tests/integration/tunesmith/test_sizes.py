@@ -76,7 +76,7 @@ def test_observed_shapes_are_read_from_a_file(capsys: Capture, onnx: Path, tmp_p
     ],
 )
 def test_wrong_sizes_are_refused(capsys: Capture, onnx: Path, arguments: list[str], status: int, said: str) -> None:
-    found, _, err = run(capsys, "tune", onnx, "--no-wait", *[each for each in arguments])
+    found, _, err = run(capsys, "tune", onnx, "--no-wait", *arguments)
     assert (found, said in err) == (status, True), err
 
 

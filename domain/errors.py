@@ -73,6 +73,8 @@
     ├── JobFailed                 the job's own outcome
     │   ├── VerificationFailed        no variant agrees with the reference
     │   ├── AccuracyNotMet            no build in the precision that was asked for passes the accuracy gate
+    │   ├── SizeFailed                one of several sizes could not be tuned
+    │   ├── PaddingChangesResults     an input that was declared to be padded cannot be
     │   ├── NoValidTrial              every trial of a tuning task failed
     │   ├── TimeLimit                 the job's total limit was reached before a build was verified
     │   └── AttemptsExhausted         the job's worker crashed or was lost too often

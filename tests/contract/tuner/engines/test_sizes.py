@@ -139,10 +139,10 @@ def test_what_is_joined_is_a_library_like_others(joined: Joined) -> None:
 
 
 COMPARE = """
-import itertools, json, sys
+import itertools, json, os, sys
 import numpy as np
 import onnxruntime
-from tunesmith.runtime import InferenceSession, NoSuchSize
+from tunesmith.runtime import InferenceSession, LoadError, NoSuchSize
 library, model, parts, threads = sys.argv[1:]
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 3
@@ -220,6 +220,24 @@ with InferenceSession(library, threads=1, otherwise=model) as both:
     for one, two in zip(both.run(None, long), expected.run(None, long)):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
     assert min(both.time(long)) > 0
+    child = os.fork()
+    if not child:
+        again = [*both.run(None, given), *both.run(None, long)]
+        os._exit(0 if again[3].shape == (3, 12) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+[(first, path), *_] = json.loads(parts)
+with InferenceSession(path, otherwise=model) as one:
+    assert one.sizes == [] and one.get_inputs()[0].shape == first
+    np.testing.assert_allclose(one.run(None, long)[1], expected.run(None, long)[1], rtol=1e-4, atol=1e-5)
+for other, text in ((path, "ONNX Runtime cannot load"), (None, "onnxruntime, which otherwise= needs, cannot be ")):
+    if other is None:
+        sys.modules["onnxruntime"] = None
+    try:
+        InferenceSession(library, otherwise=other or model)
+    except LoadError as error:
+        assert str(error).startswith(text), error
+    else:
+        raise AssertionError(text)
 """
 
 

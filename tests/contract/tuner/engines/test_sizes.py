@@ -429,6 +429,40 @@ def test_batches_of_pictures_share_weights(twin: Twin, reference: EngineSession,
     asking.inside("onnx", BATCHES_OF_PICTURES, tmp_path / "joined" / "libmodel.so", tmp_path / "model.onnx")
 
 
+SORTED = """
+import sys
+import numpy as np
+from tunesmith.runtime import InferenceSession
+session = InferenceSession(sys.argv[1])
+for rows in range(1, 20):
+    x = np.random.default_rng(rows).permutation(rows * 40).reshape(rows, 40).astype("float32")
+    y, places = session.run(None, {"x": x})
+    expected = np.argsort(-x, axis=1)[:, :5]
+    assert (places == expected).all() and (y == np.take_along_axis(x, expected, 1)).all()
+print(session.metadata["toolchain"])
+"""
+
+
+def test_entry_points_of_both_engines_sort_by_functions_of_the_driver(
+    relay_twin: Twin, relax_twin: Twin, reference: EngineSession, tmp_path: Path
+) -> None:
+    parts = []
+    for batch, twin in ((1, relay_twin), (2, relax_twin), (4, relay_twin), (6, relax_twin)):
+        shapes = {"x": [batch, 40]}
+        folder = build(twin, reference, tmp_path / str(batch), (batch, 40), models.best_columns(), shapes=shapes)
+        parts.append({"name": f"batch={batch}", "path": str(folder / "model.part"), "values": [batch], "seconds": 1})
+    params = {
+        **described(relax_twin, {}, tmp_path / "joined"),
+        "parts": parts,
+        "dimensions": DIMENSIONS[:1],
+        "inputs": {"x": ["batch", None]},
+        "padding": {},
+    }
+    relax_twin.session.request("join", params, timeout=200)
+    told = asking.inside("onnx", SORTED, tmp_path / "joined" / "libmodel.so").strip()
+    assert [each.partition(",")[0] for each in told.split("; ")] == ["relay", "relax"]
+
+
 def test_engines_run_several_sizes(joined: Joined, relay_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     specs = [
         {"name": "ids", "dtype": "int64", "shape": [3, 20]},

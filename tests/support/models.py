@@ -349,6 +349,14 @@ def ranked() -> bytes:
     return model(nodes, inputs={"x": (4, 40)}, outputs=outputs, tensors=counts)
 
 
+def best_columns() -> bytes:
+    """The five largest of each row: ``x`` [batch, 40] to ``y`` [batch, 5] and ``places`` [batch, 5]."""
+    nodes = [_node("TopK", ["x", "five"], ["y", "places"], axis=1)]
+    outputs: dict[str, Dimensions] = {"y": ("batch", 5), "places": ("batch", 5)}
+    tensors = [_tensor("five", (1,), _INT64, struct.pack("<q", 5))]
+    return model(nodes, inputs={"x": ("batch", 40)}, outputs=outputs, tensors=tensors, kinds={"places": _INT64})
+
+
 def masked() -> bytes:
     """Truth values as an input, a constant, an output and in between.
 

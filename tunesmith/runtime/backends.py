@@ -57,7 +57,7 @@ class Backend(ABC):
     def profile(self, inputs: list[Any]) -> list[tuple[str, float]]:
         """Run once and return the name and seconds of each kernel, in the order of execution.
 
-        Raises RunError, and ValueError for inputs that no single entry point of a library serves.
+        Raises RunError, and NoSuchSize for sizes that are not those of an entry point.
         """
 
     @abstractmethod

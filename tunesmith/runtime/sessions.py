@@ -187,7 +187,7 @@ class InferenceSession:
     def profile(self, input_feed: Mapping[str, Any]) -> list[tuple[str, float]]:
         """Run once and return each kernel's name and seconds, in the order of execution.
 
-        Raises as ``run`` does, and ValueError for sizes between entry points.
+        Raises as ``run`` does, and NoSuchSize for sizes between entry points.
         """
         return self._model.profile(self._arrays(input_feed))
 

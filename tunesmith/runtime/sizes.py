@@ -76,7 +76,7 @@ class SizedLibrary(Library):
         }
         self._shapes(inputs)
         if size not in self.sizes:
-            raise ValueError(f"only sizes of entry points can be profiled, not {_text(size)}")
+            raise NoSuchSize(f"only sizes of entry points can be profiled, not {_text(size)}")
         options = interface.Options(self.sizes.index(size), *(getattr(self._options, name) for name in _COMMON))
         try:
             entry = Library(self._api, options)

@@ -139,10 +139,10 @@ def test_what_is_joined_is_a_library_like_others(joined: Joined) -> None:
 
 
 COMPARE = """
-import itertools, json, sys
+import itertools, json, os, sys
 import numpy as np
 import onnxruntime
-from tunesmith.runtime import InferenceSession, NoSuchSize
+from tunesmith.runtime import InferenceSession, LoadError, NoSuchSize
 library, model, parts, threads = sys.argv[1:]
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 3
@@ -220,6 +220,24 @@ with InferenceSession(library, threads=1, otherwise=model) as both:
     for one, two in zip(both.run(None, long), expected.run(None, long)):
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
     assert min(both.time(long)) > 0
+    child = os.fork()
+    if not child:
+        again = [*both.run(None, given), *both.run(None, long)]
+        os._exit(0 if again[3].shape == (3, 12) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+[(first, path), *_] = json.loads(parts)
+with InferenceSession(path, otherwise=model) as one:
+    assert one.sizes == [] and one.get_inputs()[0].shape == first
+    np.testing.assert_allclose(one.run(None, long)[1], expected.run(None, long)[1], rtol=1e-4, atol=1e-5)
+for other, text in ((path, "ONNX Runtime cannot load"), (None, "onnxruntime, which otherwise= needs, cannot be ")):
+    if other is None:
+        sys.modules["onnxruntime"] = None
+    try:
+        InferenceSession(library, otherwise=other or model)
+    except LoadError as error:
+        assert str(error).startswith(text), error
+    else:
+        raise AssertionError(text)
 """
 
 
@@ -409,6 +427,40 @@ def test_batches_of_pictures_share_weights(twin: Twin, reference: EngineSession,
     assert answer["exact"] == []
     assert answer["weight_bytes"] <= answer["separate_weight_bytes"]
     asking.inside("onnx", BATCHES_OF_PICTURES, tmp_path / "joined" / "libmodel.so", tmp_path / "model.onnx")
+
+
+SORTED = """
+import sys
+import numpy as np
+from tunesmith.runtime import InferenceSession
+session = InferenceSession(sys.argv[1])
+for rows in range(1, 20):
+    x = np.random.default_rng(rows).permutation(rows * 40).reshape(rows, 40).astype("float32")
+    y, places = session.run(None, {"x": x})
+    expected = np.argsort(-x, axis=1)[:, :5]
+    assert (places == expected).all() and (y == np.take_along_axis(x, expected, 1)).all()
+print(session.metadata["toolchain"])
+"""
+
+
+def test_entry_points_of_both_engines_sort_by_functions_of_the_driver(
+    relay_twin: Twin, relax_twin: Twin, reference: EngineSession, tmp_path: Path
+) -> None:
+    parts = []
+    for batch, twin in ((1, relay_twin), (2, relax_twin), (4, relay_twin), (6, relax_twin)):
+        shapes = {"x": [batch, 40]}
+        folder = build(twin, reference, tmp_path / str(batch), (batch, 40), models.best_columns(), shapes=shapes)
+        parts.append({"name": f"batch={batch}", "path": str(folder / "model.part"), "values": [batch], "seconds": 1})
+    params = {
+        **described(relax_twin, {}, tmp_path / "joined"),
+        "parts": parts,
+        "dimensions": DIMENSIONS[:1],
+        "inputs": {"x": ["batch", None]},
+        "padding": {},
+    }
+    relax_twin.session.request("join", params, timeout=200)
+    told = asking.inside("onnx", SORTED, tmp_path / "joined" / "libmodel.so").strip()
+    assert [each.partition(",")[0] for each in told.split("; ")] == ["relay", "relax"]
 
 
 def test_engines_run_several_sizes(joined: Joined, relay_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:

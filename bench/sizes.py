@@ -87,8 +87,8 @@ def _shape(shape: Shape, batch: int, length: int) -> list[int]:
 def _row(name: str, options: argparse.Namespace, home: Path, folder: Path) -> dict[str, Any]:
     model, path = MODELS[name], zoo.fetch(zoo.MODELS[name], home)
     mix = requests(model, options.requests)
-    bundle, report = folder / "bundle.tar", _tuned(name, path, mix, options, home, folder)
-    (folder / "bundle").rename(bundle)
+    bundle = folder / "bundle.tar"
+    report = _tuned(name, path, mix, options, home, bundle)
     params = {"requests": mix, "vocabulary": model.vocabulary, "threads": options.threads}
     sides = {"ours": ("session", bundle), "onnxruntime": ("onnxruntime", path), "openvino": ("openvino f32", path)}
     with ExitStack() as stack:
@@ -108,10 +108,10 @@ def _row(name: str, options: argparse.Namespace, home: Path, folder: Path) -> di
 
 
 def _tuned(
-    name: str, path: Path, mix: Sequence[Mapping[str, list[int]]], options: argparse.Namespace, home: Path, folder: Path
+    name: str, path: Path, mix: Sequence[Mapping[str, list[int]]], options: argparse.Namespace, home: Path, bundle: Path
 ) -> dict[str, Any]:
-    """Tune the model, download ``folder/bundle`` and return the job's report. Raises errors of ``tunesmith.client``."""
-    model, place = MODELS[name], folder / "service"
+    """Tune the model, download the bundle and return the job's report. Raises errors of ``tunesmith.client``."""
+    model, place = MODELS[name], bundle.parent / "service"
     place.mkdir()
     with latency.service(place, home), Client() as client:
         job = client.tune(
@@ -120,7 +120,7 @@ def _tuned(
             frequencies=[{"input_shapes": dict(shapes), "count": 1} for shapes in mix],
         )  # fmt: skip
         job.wait()
-        job.download(folder / "bundle")
+        job.artifact.download(bundle)
         return job.report()
 
 

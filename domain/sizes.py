@@ -168,7 +168,7 @@ def batch_dimensions(inputs: Sequence[TensorSpec]) -> frozenset[str]:
     """Return the names of the dimensions that are the first one wherever they occur."""
     axes: dict[str, set[int]] = {}
     for spec in inputs:
-        for axis, name in enumerate(_names(spec)):
+        for axis, name in enumerate(names_of(spec)):
             if name is not None:
                 axes.setdefault(name, set()).add(axis)
     return frozenset(name for name, found in axes.items() if found == {0})
@@ -186,14 +186,14 @@ def check_padding(inputs: Sequence[TensorSpec], sizes: Sequence[Size], padding: 
     specs = {spec.name: spec for spec in inputs}
     for name, value in padding.items():
         _check_value(specs, name, value)
-        if not set(_names(specs[name])).intersection(sizes[0].values):
+        if not set(names_of(specs[name])).intersection(sizes[0].values):
             raise errors.InvalidPadding(
                 f"padding of input {name!r} would have no effect: none of its dimensions has several values",
                 hint="Remove it.",
                 details={"input": name},
             )
     for dimension in sizes[0].values.keys() - batch_dimensions(inputs):
-        _check_shared(dimension, [spec.name for spec in inputs if dimension in _names(spec)], padding)
+        _check_shared(dimension, [spec.name for spec in inputs if dimension in names_of(spec)], padding)
 
 
 def _check_shared(dimension: str, sharing: Sequence[str], padding: Mapping[str, float]) -> None:
@@ -243,7 +243,7 @@ def _holds(dtype: str, value: float) -> bool:
     return least <= int(value) < least + values
 
 
-def _names(spec: TensorSpec) -> list[str | None]:
+def names_of(spec: TensorSpec) -> list[str | None]:
     """Return the name of each dimension; None for those with a fixed size."""
     return [
         None if isinstance(dimension, int) else dimension or f"{spec.name}.{axis}"
@@ -255,7 +255,7 @@ def _dimensions(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[Choi
     """Return the dimensions without a fixed size that a request gives, in the order of the inputs."""
     found: dict[str, _Dimension] = {}
     for spec in inputs:
-        for name, choice in zip(_names(spec), shapes.get(spec.name, ()), strict=False):
+        for name, choice in zip(names_of(spec), shapes.get(spec.name, ()), strict=False):
             if name is not None:
                 given = _given(spec.name, name, choice)
                 found[name] = _same(name, found[name], given) if name in found else given
@@ -362,7 +362,7 @@ def _observed(inputs: Sequence[TensorSpec], observed: Observed, number: int) -> 
                 f"entry {number} of frequencies: {name[:80]!r} {what}",
                 details={"entry": number, "inputs": {spec.name: list(spec.shape) for spec in inputs}},
             )
-        for dimension, size, fixed in zip(_names(specs[name]), shape, specs[name].shape, strict=True):
+        for dimension, size, fixed in zip(names_of(specs[name]), shape, specs[name].shape, strict=True):
             if size < 1 or size != (seen.setdefault(dimension, size) if dimension else fixed):
                 raise errors.InvalidFrequencies(
                     f"entry {number} of frequencies: the model cannot run {name!r} as {'×'.join(map(str, shape))}",
@@ -377,7 +377,7 @@ def _shapes(
     """Return the shapes of the inputs of a request, and of those that share all their open dimensions with them."""
     found: dict[str, tuple[int, ...]] = {}
     for spec in inputs:
-        names = _names(spec)
+        names = names_of(spec)
         if spec.name in shapes:
             given = zip(names, shapes[spec.name], strict=True)
             found[spec.name] = tuple(values_of(one)[0] if name is None else values[name] for name, one in given)

@@ -378,6 +378,9 @@ def published(
         if evidence.stat().st_size > _MOST_BYTES:
             return None
         document = json.loads(evidence.read_bytes())
+        if document.get("sizes"):
+            # Its times are means over the sizes, and none is a run's.
+            return None
         # Bundles of earlier releases can run with the reference alone.
         variant = document.get("runtime_variant", "reference") if is_other else document["published"]
         median = float(document["benchmark"][variant]["median"])

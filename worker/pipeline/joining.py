@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from domain import errors, ids
+from domain import errors, ids, sizes
 from domain.artifacts import Artifact, OutputError, Report, SizeReport, Variant, Verification
 from domain.jobs import AccuracyGate, Job, Precision
 from domain.models import TensorSpec
@@ -114,14 +114,9 @@ def examine(context: JobContext) -> Served:
 def _axes(context: JobContext) -> dict[str, list[str | None]]:
     """The varying dimension that each axis of each input is; None for the others."""
     values = context.request.sizes[0].values
-
-    def dimension(spec: TensorSpec, axis: int) -> str | None:
-        symbol = spec.shape[axis]
-        name = symbol if isinstance(symbol, str) else f"{spec.name}.{axis}"
-        return name if name in values else None
-
     return {
-        spec.name: [dimension(spec, axis) for axis in range(len(spec.shape))] for spec in context.model.facts.inputs
+        spec.name: [name if name in values else None for name in sizes.names_of(spec)]
+        for spec in context.model.facts.inputs
     }
 
 

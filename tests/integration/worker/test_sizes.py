@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from domain.jobs import EventKind, Job, JobState
 from domain.sizes import Size
 from storage import jobs
+from tests.support.worker import fixtures
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO
+from tests.support.worker.scripted import HELLO, SPEC
 from tuner.results import bundle
 
 SIZES = tuple(
@@ -22,6 +24,9 @@ LENGTHS = tuple(
     Size(name=f"x.2={length}", values={"x.2": length}, input_shapes={"x": (1, 3, length, 8)}, share=0.5)
     for length in (8, 16)
 )
+
+
+FACTS = replace(fixtures.FACTS, inputs=(replace(SPEC, shape=(None, 3, None, 8)),))
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +45,7 @@ def told(bench: Bench, job_id: str) -> list[dict[str, Any]]:
 
 
 def test_each_size_is_tuned_by_a_job_of_its_own_and_all_become_one_bundle(bench: Bench) -> None:
-    job_id = bench.run(sizes=SIZES, trials=32)
+    job_id = bench.run(facts=FACTS, sizes=SIZES, trials=32)
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.failure(job_id)
     made = parts(bench, job_id)
     assert [(part.state, part.request.budget.trials) for part in made] == [
@@ -67,7 +72,7 @@ def test_each_size_is_tuned_by_a_job_of_its_own_and_all_become_one_bundle(bench:
 def test_the_progress_of_the_parts_is_that_of_the_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.pipeline.parts._MIRROR_SECONDS", 0.01)
     bench.script.seconds_per_trial = 0.01
-    job_id = bench.run(sizes=SIZES)
+    job_id = bench.run(facts=FACTS, sizes=SIZES)
     working = [each for each in told(bench, job_id) if each["status"] == "working"]
     assert any(each["message"] == "size 2 of 2 (x.0=4): tune" for each in working)
     shares = [each["share"] for each in working]
@@ -77,7 +82,7 @@ def test_the_progress_of_the_parts_is_that_of_the_job(bench: Bench, monkeypatch:
 
 def test_a_part_that_fails_fails_the_job_and_is_named(bench: Bench) -> None:
     bench.script.wrong = frozenset({"untuned", "tuned"})
-    job_id = bench.run(sizes=SIZES)
+    job_id = bench.run(facts=FACTS, sizes=SIZES)
     failure = bench.failure(job_id)
     first, second = parts(bench, job_id)
     assert (failure.code, failure.details["code"]) == ("size_failed", "verification_failed")
@@ -86,7 +91,7 @@ def test_a_part_that_fails_fails_the_job_and_is_named(bench: Bench) -> None:
 
 
 def test_a_canceled_job_ends_with_its_parts(bench: Bench) -> None:
-    job_id = bench.job(sizes=SIZES)
+    job_id = bench.job(facts=FACTS, sizes=SIZES)
     bench.script.on_trial = lambda done: bench.cancel(job_id) if done == 3 else None
     bench.script.seconds_per_trial = 0.05
     bench.runtime().run_job(job_id)
@@ -94,7 +99,7 @@ def test_a_canceled_job_ends_with_its_parts(bench: Bench) -> None:
 
 
 def test_a_worker_that_takes_over_runs_what_is_missing(bench: Bench) -> None:
-    job_id = bench.job(sizes=SIZES)
+    job_id = bench.job(facts=FACTS, sizes=SIZES)
     worker = bench.runtime()
     bench.script.on_trial = lambda done: worker.shutdown.set() if done == 12 else None
     worker.run_job(job_id)
@@ -110,7 +115,7 @@ def test_a_worker_that_takes_over_runs_what_is_missing(bench: Bench) -> None:
 
 def test_padding_is_proved_before_anything_is_tuned(bench: Bench) -> None:
     bench.script.other_in_other_sizes = frozenset({"padded"})
-    job_id = bench.run(sizes=LENGTHS, padding={"x": 0.0})
+    job_id = bench.run(facts=FACTS, sizes=LENGTHS, padding={"x": 0.0})
     failure = bench.failure(job_id)
     assert failure.code == "padding_changes_results"
     assert "padding x.2 from 8 to 16 with x=0 changes y" in failure.message
@@ -119,13 +124,13 @@ def test_padding_is_proved_before_anything_is_tuned(bench: Bench) -> None:
 
 def test_rows_that_depend_on_each_other_are_not_split(bench: Bench) -> None:
     bench.script.other_in_other_sizes = frozenset({"split"})
-    report = bench.report(bench.run(sizes=SIZES))
+    report = bench.report(bench.run(facts=FACTS, sizes=SIZES))
     assert bench.script.asked("join")[0]["dimensions"] == [{"name": "x.0", "splits": False, "pads": False}]
     assert any("Only the exact values of x.0 are served" in sentence for sentence in report.choice)
 
 
 def test_padded_lengths_are_verified_between_the_sizes(bench: Bench) -> None:
-    job_id = bench.run(sizes=LENGTHS, padding={"x": 0.0})
+    job_id = bench.run(facts=FACTS, sizes=LENGTHS, padding={"x": 0.0})
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert bench.script.asked("join")[0]["dimensions"] == [{"name": "x.2", "splits": False, "pads": True}]
     assert any("sized-15" in params["inputs"] for params in bench.script.asked("run"))
@@ -133,13 +138,13 @@ def test_padded_lengths_are_verified_between_the_sizes(bench: Bench) -> None:
 
 def test_a_joint_library_with_other_results_is_not_published(bench: Bench) -> None:
     bench.script.wrong = frozenset({"joint"})
-    failure = bench.failure(bench.run(sizes=SIZES))
+    failure = bench.failure(bench.run(facts=FACTS, sizes=SIZES))
     assert failure.code == "verification_failed"
     assert "gives other results than that of this size alone" in failure.message
 
 
 def test_a_model_that_needs_tvm_fails_before_it_is_tuned(bench: Bench) -> None:
     bench.script.standalone = False
-    failure = bench.failure(bench.run(sizes=SIZES))
+    failure = bench.failure(bench.run(facts=FACTS, sizes=SIZES))
     assert (failure.code, failure.details["code"]) == ("size_failed", "invalid_option")
     assert bench.script.asked("tune") == []

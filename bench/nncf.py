@@ -41,7 +41,7 @@ def main() -> None:
     quantized = nncf.quantize(model, nncf.Dataset(calibration), subset_size=len(calibration))
     settings = {
         "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": options.threads,
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
     }  # fmt: skip
     plain, narrow = (core.compile_model(each, "CPU", settings).create_infer_request() for each in (model, quantized))
     agreement = _agreement(plain, narrow, judging)

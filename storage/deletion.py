@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.artifacts import Artifact
+from domain.artifacts import PART, Artifact
 from domain.jobs import FINAL_STATES
 from domain.models import Model
 from storage import statements
@@ -72,6 +72,12 @@ def delete_artifact(session: Session, artifact: Artifact, *, now: datetime) -> N
     # A concurrent publication of the same bytes is either committed, or waits and restores the artifact.
     statements.lock_digest(session, artifact.digest)
     _delete_artifacts(session, ArtifactRow.id == artifact.id, now)
+
+
+def delete_bundles_of_parts(session: Session, artifact_ids: list[str], *, now: datetime) -> None:
+    """Delete those of the artifacts that are bundles of one of several sizes."""
+    if artifact_ids:
+        _delete_artifacts(session, and_(ArtifactRow.id.in_(artifact_ids), ArtifactRow.bundle_format == PART), now)
 
 
 def _delete_artifacts(session: Session, which: ColumnElement[bool], now: datetime) -> None:

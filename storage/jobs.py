@@ -42,7 +42,7 @@ from domain.jobs import (
 from domain.sizes import Size
 from domain.tokens import LOCAL_OWNER
 from process import tracing
-from storage import codec, events, job_queries, paging, quotas, shared_rounds, statements, webhooks
+from storage import codec, deletion, events, job_queries, paging, quotas, shared_rounds, statements, webhooks
 from storage.job_queries import JobFilter
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
@@ -398,10 +398,17 @@ def _end(
         if notifies:
             webhooks.enqueue(session, job_id, now=now)
         shared_rounds.forget(session, job_id)
-        for part in _parts(session, job_id):
-            unfinished = and_(JobRow.id == part.id, JobRow.state.not_in(FINAL_STATES))
-            _end(session, unfinished, part.id, JobState.CANCELED, notifies=False, now=now)
+        _end_parts(session, job_id, now=now)
     return won
+
+
+def _end_parts(session: Session, job_id: str, *, now: datetime) -> None:
+    """Cancel what is unfinished, and delete the bundles, each of which holds the weights twice: nothing needs them."""
+    found = list(_parts(session, job_id))
+    for part in found:
+        unfinished = and_(JobRow.id == part.id, JobRow.state.not_in(FINAL_STATES))
+        _end(session, unfinished, part.id, JobState.CANCELED, notifies=False, now=now)
+    deletion.delete_bundles_of_parts(session, [part.artifact_id for part in found if part.artifact_id], now=now)
 
 
 def _announce(session: Session, job_id: str, state: JobState, *, failure: Failure | None = None, now: datetime) -> None:

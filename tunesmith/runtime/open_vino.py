@@ -17,6 +17,8 @@ def settings(threads: int, *, counts: bool = False) -> dict[str, str]:
     return {
         "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(threads),
         "PERF_COUNT": "YES" if counts else "NO",
+        # Beside weights of 8 bits it would round activations to 8 bits, too, whatever the precision that is asked for.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
     }  # fmt: skip
 
 

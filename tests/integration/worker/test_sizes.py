@@ -67,6 +67,8 @@ def test_each_size_is_tuned_by_a_job_of_its_own_and_all_become_one_bundle(bench:
     assert "| x.0=4 | 75% | 1.0000 | 2.0000 | 3.0000 |" in readme
     assert artifact.report.speedup_over_untuned == pytest.approx(2.0)
     assert artifact.report.speedup_over_reference == pytest.approx(3.0)
+    assert artifact.deleted_at is None
+    assert all(bench.artifact(part.id).deleted_at for part in made), "they hold the weights once more"
 
 
 def test_the_progress_of_the_parts_is_that_of_the_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -52,38 +52,31 @@ Output = Annotated[
     # A string, as a Path would lose the trailing slash that marks a folder to create.
     typer.Option("-o", "--output", metavar="FILE|DIR/", help="File or folder to write the bundle to."),
 ]
-_CHOICES = "--input-shape must be NAME:SIZE,SIZE,… such as x:1,3,224,224, or x:1/4/8,3,224,224 for several sizes"
+Size = TypeVar("Size")
 _SHAPE = "--input-shape must be NAME:SIZE,SIZE,… such as x:1,3,224,224"
+_CHOICES = f"{_SHAPE}, or x:1/4/8,3,224,224 for several sizes, where all values have frequencies (1@6/4@3) or none"
 
 
 def input_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
     """Parse texts of the form ``NAME:1,3,224,224``; a name may contain colons. Raises BadParameter."""
-    shapes: dict[str, list[int]] = {}
-    for text in texts:
-        name, colon, sizes = text.rpartition(":")
-        try:
-            shape = [int(size) for size in sizes.split(",")] if sizes else []
-        except ValueError:
-            raise typer.BadParameter(f"{_SHAPE}, not {text!r}") from None
-        if not colon or not name:
-            raise typer.BadParameter(f"{_SHAPE}, not {text!r}")
-        if name in shapes:
-            raise typer.BadParameter(f"--input-shape is given twice for {name!r}")
-        shapes[name] = shape
-    return shapes
+    return _shapes(texts, int, _SHAPE)
 
 
 def size_choices(texts: Sequence[str]) -> dict[str, list[job_draft.Dimension]]:
     """Parse texts of the form ``NAME:1/4/8,3,224@6/448@3``; a name may contain colons. Raises BadParameter."""
-    shapes: dict[str, list[job_draft.Dimension]] = {}
+    return _shapes(texts, job_draft.dimension, _CHOICES)
+
+
+def _shapes(texts: Sequence[str], parse: Callable[[str], Size], wanted: str) -> dict[str, list[Size]]:
+    shapes: dict[str, list[Size]] = {}
     for text in texts:
-        name, colon, listed = text.rpartition(":")
+        name, colon, sizes = text.rpartition(":")
         try:
-            shape = [job_draft.dimension(size) for size in listed.split(",")] if listed else []
+            shape = [parse(size) for size in sizes.split(",")] if sizes else []
         except ValueError:
-            raise typer.BadParameter(f"{_CHOICES}, not {text!r}") from None
+            raise typer.BadParameter(f"{wanted}, not {text!r}") from None
         if not colon or not name:
-            raise typer.BadParameter(f"{_CHOICES}, not {text!r}")
+            raise typer.BadParameter(f"{wanted}, not {text!r}")
         if name in shapes:
             raise typer.BadParameter(f"--input-shape is given twice for {name!r}")
         shapes[name] = shape

@@ -42,8 +42,8 @@ class Dimension:
 
     name: str
     splits: bool = False
-    """Whether a size between is served by several runs: it is the first axis of every input, and rows do not depend on
-    each other."""
+    """Whether a size between is served by several runs: it is the first axis wherever it occurs, and rows do not depend
+    on each other."""
     pads: bool = False
     """Whether inputs may be padded to the next size."""
 
@@ -101,8 +101,9 @@ def examine(context: JobContext) -> Served:
     models = _Models(context)
     found: list[Dimension] = []
     choice: list[str] = []
+    batch = sizes.batch_dimensions(context.model.facts.inputs)
     for name in context.request.sizes[0].values:
-        if _is_batch(name, axes) and not any(each.splits for each in found):
+        if name in batch and not any(each.splits for each in found):
             splits, sentence = _splits(models, name)
             found.append(Dimension(name=name, splits=splits))
             choice.append(sentence)
@@ -120,11 +121,6 @@ def _axes(context: JobContext) -> dict[str, list[str | None]]:
     }
 
 
-def _is_batch(name: str, axes: Mapping[str, Sequence[str | None]]) -> bool:
-    """Whether it is the first axis of every input, and no other axis."""
-    return all(found[:1] == [name] and name not in found[1:] for found in axes.values())
-
-
 class _Models:
     """The model, prepared for sizes as they are needed."""
 
@@ -136,9 +132,9 @@ class _Models:
         """The values of a dimension, ascending."""
         return sorted({size.values[name] for size in self.context.request.sizes})
 
-    def least(self, **changed: int) -> dict[str, int]:
+    def least(self, changed: Mapping[str, int]) -> dict[str, int]:
         """The smallest value of each dimension, but for those ``changed``."""
-        return {name: min(self.values(name)) for name in self.context.request.sizes[0].values} | changed
+        return {name: min(self.values(name)) for name in self.context.request.sizes[0].values} | dict(changed)
 
     def get(self, values: Mapping[str, int]) -> tuple[Path, tuple[TensorSpec, ...]]:
         """The prepared model's file and inputs. Raises the caller's errors."""
@@ -179,12 +175,12 @@ class _Models:
 
 def _splits(models: _Models, name: str) -> tuple[bool, str]:
     first, *_, last = models.values(name)
-    wrong = next(models.compare(models.least(**{name: first}), models.least(**{name: last}), None), None)
+    wrong = next(models.compare(models.least({name: first}), models.least({name: last}), None), None)
     if wrong is None:
         return True, f"Other values of {name} are served in several runs: rows do not depend on each other."
     return False, (
-        f"Only the exact values of {name} are served: a row's {wrong['output']} depends on the other rows "
-        f"({_off(wrong)} alone)."
+        f"Only the exact values of {name} are served, as rows depend on each other: in a smaller batch, "
+        f"{wrong['output']} is {_off(wrong)}."
     )
 
 
@@ -193,7 +189,7 @@ def _pads(models: _Models, name: str, axes: Mapping[str, Sequence[str | None]]) 
     if not all(given in padding for given, found in axes.items() if name in found):
         return False
     values = models.values(name)
-    small, large = models.least(**{name: values[0]}), models.least(**{name: values[-1]})
+    small, large = models.least({name: values[0]}), models.least({name: values[-1]})
     wrong = next(models.compare(small, large, padding), None)
     if wrong is None:
         return True
@@ -265,10 +261,10 @@ def verify(context: JobContext, linked: Linked) -> Joined:
     """Verify the library of all sizes and describe it. Raises VerificationFailed, EngineError."""
     parts, folder, served = linked.parts, linked.folder, linked.served
     context.engines.close_all()
+    models, precision = _Models(context), _narrowest(parts)
     for part in parts:
-        _require_equal(context, part, folder)
-    precision = _narrowest(parts)
-    between = [error for values in _between(context, served) for error in _compared(context, values, folder, precision)]
+        _require_equal(models, part, folder)
+    between = [error for values in _between(models, served) for error in _compared(models, values, folder, precision)]
     wrong = [error for error in between if not error.passed]
     if wrong:
         raise errors.VerificationFailed(
@@ -285,12 +281,10 @@ def _shared(linked: Linked) -> str:
     return f"The sizes share weights: {together:.1f} MB in one library, {apart:.1f} MB in {len(linked.parts)}."
 
 
-def _require_equal(context: JobContext, part: Part, folder: Path) -> None:
+def _require_equal(models: _Models, part: Part, folder: Path) -> None:
     """Raise VerificationFailed unless the joint library gives the outputs of the part's own, bit for bit."""
-    reference = context.engines.get(ONNX)
-    inputs = verification.seed_inputs(
-        reference, part.manifest.inputs, context.folder / f"{INPUTS}-{part.folder.name}", seeds=verification.SEEDS
-    ).paths
+    context = models.context
+    inputs = models.seeded(part.size.values, verification.SEEDS)
     own = context.engines.get(catalogue.LIBRARY, role=part.folder.name)
     expected = verification.run_plain(
         own, part.folder, inputs, context.folder / f"outputs-{part.folder.name}", canceled=context.canceled,
@@ -307,9 +301,8 @@ def _require_equal(context: JobContext, part: Part, folder: Path) -> None:
         )
 
 
-def _between(context: JobContext, served: Served) -> Iterator[dict[str, int]]:
+def _between(models: _Models, served: Served) -> Iterator[dict[str, int]]:
     """Sizes between those of the request, that the library serves: of each dimension alone, and of all."""
-    models = _Models(context)
     changed = {}
     for dimension in served.dimensions:
         values = models.values(dimension.name)
@@ -319,9 +312,9 @@ def _between(context: JobContext, served: Served) -> Iterator[dict[str, int]]:
         elif dimension.pads and values[-1] - 1 not in values:
             changed[dimension.name] = values[-1] - 1
     for name, value in changed.items():
-        yield models.least(**{name: value})
+        yield models.least({name: value})
     if len(changed) > 1:
-        yield models.least(**changed)
+        yield models.least(changed)
 
 
 def _narrowest(parts: Sequence[Part]) -> Precision:
@@ -331,9 +324,9 @@ def _narrowest(parts: Sequence[Part]) -> Precision:
 
 
 def _compared(
-    context: JobContext, values: Mapping[str, int], folder: Path, precision: Precision
+    models: _Models, values: Mapping[str, int], folder: Path, precision: Precision
 ) -> tuple[OutputError, ...]:
-    models, reference = _Models(context), context.engines.get(ONNX)
+    context, reference = models.context, models.context.engines.get(ONNX)
     path, _ = models.get(values)
     inputs = models.seeded(values, verification.SEEDS)
     threads, canceled = context.threads, context.canceled
@@ -397,9 +390,8 @@ def _manifest(context: JobContext, parts: Sequence[Part], report: Report) -> Man
 def write(context: JobContext, joined: Joined) -> Path:
     """Write the bundle and return its path."""
     path = context.folder / "bundle.tar"
-    bundle.write(
-        path, compiled=joined.folder, manifest=joined.manifest, report=joined.report, parts=_evidence(joined.parts)
-    )
+    parts = [bundle.PartEvidence(size=part.size, job=part.job.id, folder=part.folder) for part in joined.parts]
+    bundle.write(path, compiled=joined.folder, manifest=joined.manifest, report=joined.report, parts=parts)
     return path
 
 
@@ -424,7 +416,3 @@ def artifact(context: JobContext, joined: Joined, result: PublishResult) -> Arti
         sizes=context.request.sizes,
         created_at=clock.now(),
     )
-
-
-def _evidence(parts: Sequence[Part]) -> list[bundle.PartEvidence]:
-    return [bundle.PartEvidence(size=part.size, job=part.job.id, folder=part.folder) for part in parts]

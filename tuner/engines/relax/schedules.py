@@ -23,6 +23,8 @@ from tuner.engines.relax import targets
 from tuner.engines.runtime import progress
 
 _NEON_LANES = 4
+_CACHE_BYTES = 1 << 19
+"""Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +61,14 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
     extents = [int(schedule.get(loop).extent) for loop in spatial]
     sizes = _tile_sizes([*extents[:-1], _group(schedule, block, extents[-1])], machine)
+    traffic = _Traffic.of(schedule, block)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
     packed = _pack_weights(schedule, block, sizes.vectors * sizes.width)
-    inner, outer = [vectors, vector], [*unit, *spatial[:-1], outer_column]
+    inner, rows = [vectors, vector], spatial[:-1]
     if sizes.rows > 1:
         outer_row, row = schedule.split(spatial[-2], [None, sizes.rows])
-        inner, outer = [row, vectors, vector], [*unit, *spatial[:-2], outer_row, outer_column]
+        inner, rows = [row, vectors, vector], [*spatial[:-2], outer_row]
+    outer = [*unit, *_outer_loops(schedule, rows, outer_column, traffic)]
     schedule.reorder(*outer, *reduced, *inner)
     place = schedule.fuse(*outer)
     schedule.reverse_compute_at(epilogue, place)
@@ -78,6 +82,61 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     start = schedule.decompose_reduction(block, reduced[0])
     _keep_in_registers(schedule, schedule.get_loops(start)[1:])
     return [block, epilogue, start, *packed]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Traffic:
+    """What a sum over an outer product reads, for each step of the loops that both operands have in common."""
+
+    shared: int
+    """Number of spatial loops, the first ones, that index what columns read: batches of a product."""
+    columns: int
+    """Bytes that the columns read: weights."""
+    rows: int
+    """Bytes that the rows read: activations."""
+
+    @classmethod
+    def of(cls, schedule: Any, block: Any) -> _Traffic:
+        statement = schedule.get(block)
+        spatial = [each for each in statement.iter_vars if each.iter_type == tirx.IterVar.DataPar and each.dom.extent > 1]
+        names = [each.var.name for each in spatial]
+        reads = [(_variables(read), _bytes(read.source)) for read in statement.reads]
+        by_column = [each for each in reads if names[-1] in each[0]]
+        shared = max((names.index(name) + 1 for used, _ in by_column for name in used & set(names[:-1])), default=0)
+        steps = math.prod(int(each.dom.extent) for each in spatial[:shared])
+        others = [each for each in reads if names[-1] not in each[0]]
+        columns, rows = (sum(size for _, size in each) // steps for each in (by_column, others))
+        return cls(shared=shared, columns=columns, rows=rows)
+
+
+    def beyond_cache(self, share: float, panels: int) -> float:
+        """Return the bytes that come from beyond the cache if this share of the rows is computed at a time."""
+        columns = self.columns if self.columns <= _CACHE_BYTES else self.columns / share
+        return columns + self.rows * (1 if self.rows * share <= _CACHE_BYTES else panels)
+
+
+def _variables(region: Any) -> set[str]:
+    return {variable.name for part in region.region for variable in tirx.analysis.undefined_vars(part.min)}
+
+
+def _bytes(buffer: Any) -> int:
+    return math.prod(int(size) for size in buffer.shape) * int(tvm.DataType(buffer.dtype).bits) // 8
+
+
+def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic) -> list[Any]:
+    """Return the loops over tiles, in the order that reads least from beyond the second cache.
+
+    If the weights do not stay in it, all the rows that do are computed with the same columns (the blocks of Goto and
+    van de Geijn, ibid.).
+    """
+    shared, rows = rows[: traffic.shared], rows[traffic.shared :]
+    if not rows:
+        return [*shared, column]
+    row = schedule.fuse(*rows)
+    tiles, panels = (int(schedule.get(loop).extent) for loop in (row, column))
+    block = min(_divisors(tiles, tiles), key=lambda block: traffic.beyond_cache(block / tiles, panels))
+    outer, inner = schedule.split(row, [None, block])
+    return [*shared, outer, column, inner]
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:

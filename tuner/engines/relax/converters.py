@@ -1,4 +1,4 @@
-"""Converters of ONNX operators that TVM's own importer converts to wrong networks."""
+"""Converters of ONNX operators that TVM's own importer converts to wrong or slow networks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,43 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
+_own_clip = onnx_frontend.Clip._impl_v13
 _own_resize = onnx_frontend.Resize._impl_v18
 _own_slice = onnx_frontend.Slice._impl_v13
 
 
 def install() -> None:
     """Replace TVM's converters by those below; idempotent."""
+    onnx_frontend.Clip._impl_v1 = staticmethod(clip_by_attributes)
+    onnx_frontend.Clip._impl_v13 = staticmethod(clip)
     onnx_frontend.NonMaxSuppression._impl_v10 = staticmethod(non_max_suppression)
     onnx_frontend.Resize._impl_v18 = staticmethod(resize)
     onnx_frontend.Slice._impl_v1 = staticmethod(slice_by_attributes)
     onnx_frontend.Slice._impl_v10 = _own_slice
+
+
+def clip(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:
+    """Convert ``Clip``. TVM's own converter makes tensor functions of it, which no layout of convolutions passes."""
+    bounds = [*inputs[1:], None, None][:2]
+    if not all(each is None or _is_bound(each) for each in bounds):
+        return _own_clip(builder, inputs, attributes, parameters)
+    clipped = inputs[0]
+    for bound, limited in zip(bounds, (relax.op.maximum, relax.op.minimum), strict=True):
+        if bound is not None:
+            clipped = builder.emit(limited(clipped, bound))
+    return clipped
+
+
+def clip_by_attributes(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:
+    """Convert ``Clip`` of operator sets before 11, whose bounds are attributes."""
+    given = [attributes.get(name) for name in ("min", "max")]
+    bounds = [None if each is None else relax.const(float(each), inputs[0].ty.dtype) for each in given]
+    return clip(builder, [inputs[0], *bounds], attributes, parameters)
+
+
+def _is_bound(given: Any) -> bool:
+    """Return whether it is a known number; one that is not a number would mean that there is no bound."""
+    return isinstance(given, tvm.ir.GenericConst) and not np.isnan(given.value.numpy()).any()
 
 
 def resize(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:

@@ -70,18 +70,24 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
         inner, rows = [row, vectors, vector], [*spatial[:-2], outer_row]
     outer = [*unit, *_outer_loops(schedule, rows, outer_column, traffic)]
     schedule.reorder(*outer, *reduced, *inner)
-    place = schedule.fuse(*outer)
+    outermost = place = schedule.fuse(*outer)
+    padded = _padded(schedule, block) if outer[-1].same_as(outer_column) else []
+    bands = _bands(schedule, padded, extents[:-2], machine)
+    if bands > 1:
+        outermost, place = schedule.split(place, [bands, None])
+        schedule.compute_at(padded[0], outermost, preserve_unit_loops=True)
     schedule.reverse_compute_at(epilogue, place)
     if parallel:
-        schedule.parallel(place)
-    tail = schedule.get_loops(epilogue)[1:]
+        schedule.parallel(outermost)
+    depth = len(schedule.get_loops(block)) - len(reduced) - len(inner)
+    tail = schedule.get_loops(epilogue)[depth:]
     if tail:
         columns, lanes = schedule.split(tail[-1], [None, sizes.width])
         _keep_in_registers(schedule, [*tail[:-1], columns, lanes])
     _keep_in_registers(schedule, inner)
     start = schedule.decompose_reduction(block, reduced[0])
-    _keep_in_registers(schedule, schedule.get_loops(start)[1:])
-    return [block, epilogue, start, *packed]
+    _keep_in_registers(schedule, schedule.get_loops(start)[depth:])
+    return [block, epilogue, start, *packed, *(padded if bands > 1 else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +113,6 @@ class _Traffic:
         others = [each for each in reads if names[-1] not in each[0]]
         columns, rows = (sum(size for _, size in each) // steps for each in (by_column, others))
         return cls(shared=shared, columns=columns, rows=rows)
-
 
     def beyond_cache(self, share: float, panels: int) -> float:
         """Return the bytes that come from beyond the cache if this share of the rows is computed at a time."""
@@ -135,8 +140,26 @@ def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic)
     row = schedule.fuse(*rows)
     tiles, panels = (int(schedule.get(loop).extent) for loop in (row, column))
     block = min(_divisors(tiles, tiles), key=lambda block: traffic.beyond_cache(block / tiles, panels))
+    if block == 1:
+        return [*shared, row, column]
     outer, inner = schedule.split(row, [None, block])
     return [*shared, outer, column, inner]
+
+
+def _padded(schedule: Any, block: Any) -> list[Any]:
+    """Return the block that copies the input of ``block`` into a frame of zeros, if there is one and it alone reads."""
+    producers = [each for each in schedule.get_producers(block) if not _is_reduction(schedule, each)]
+    return [each for each in producers if _branches(schedule, each) and len(schedule.get_consumers(each)) == 1][:1]
+
+
+def _bands(schedule: Any, padded: list[Any], lines: list[int], machine: Machine) -> int:
+    """Return in how many parts of all ``lines`` the input is padded, each just before it is read from the cache."""
+    if not padded or not lines:
+        return 1
+    size = _bytes(schedule.get(padded[0]).writes[0].source)
+    least = max(-(-size // _CACHE_BYTES), 4 * machine.threads if machine.threads > 1 else 1)
+    count = math.prod(lines)
+    return next(bands for bands in range(1, count + 1) if count % bands == 0 and bands >= min(least, count))
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,12 @@ NETWORKS = {
     "grid_sample_20": lambda: networks.grid_sample(20),
     "attention": networks.attention,
     "matmul": networks.matmul,
+    "large_dense": lambda: networks.dense(rows=840, inner=256, columns=768),
     "sliced_by_attributes": networks.sliced_by_attributes,
+    "clipped_by_attributes": networks.clipped_by_attributes,
+    "crossed_bounds": models.crossed_bounds,
+    "lower_bounds": models.lower_bounds,
+    "wide_depthwise": networks.wide_depthwise,
     "convolution": networks.convolution,
     "grouped_convolution": networks.grouped_convolution,
     "thin_convolution": networks.thin_convolution,
@@ -67,11 +73,24 @@ def test_large_weights_are_stored_in_the_order_of_use(
     assert (len(stored), stored[-2]) == (dimensions, 64)
 
 
-def test_threads_change_no_results(relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", [lambda: networks.attention(size=64, length=32), networks.wide_depthwise])
+def test_threads_change_no_results(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, network: Callable[[], bytes]
+) -> None:
     # Large enough for loops that are worth threads.
-    model = asking.prepare(reference, networks.attention(size=64, length=32), tmp_path)[0]
+    model = asking.prepare(reference, network(), tmp_path)[0]
     [output] = _compile_and_compare(relax, reference, model, target, tmp_path, threads=2)
     assert output["passed"]
+
+
+def test_bounds_are_part_of_the_convolution_before_them(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
+) -> None:
+    model = asking.prepare(reference, models.depthwise_network(), tmp_path)[0]
+    [output] = _compile_and_compare(relax, reference, model, target, tmp_path)
+    assert output["passed"]
+    names = [each["name"] for each in json.loads((tmp_path / "bundle" / "kernels.json").read_text())]
+    assert ["conv2d" in name for name in names if "maximum" in name] == [True, True]
 
 
 def test_rewritten_activations_call_no_functions_of_libm(

@@ -103,6 +103,20 @@ def sliced_by_attributes() -> bytes:
     return models.model(nodes, inputs={"x": (4, 6)}, outputs={"y": (3, 4)}, opset=9)
 
 
+def clipped_by_attributes() -> bytes:
+    """``x`` [4, 6] between bounds that are attributes, and not above one, in an operator set without bounds as inputs."""
+    nodes = [_node("Clip", ["x"], ["y"], min=0.25, max=0.5), _node("Clip", ["x"], ["least"], max=0.5)]
+    return models.model(nodes, inputs={"x": (4, 6)}, outputs={"y": (4, 6), "least": (4, 6)}, opset=9)
+
+
+def wide_depthwise() -> bytes:
+    """A padded depthwise convolution of more than a cache holds: ``x`` [2, 48, 58, 58] to ``y`` [2, 48, 29, 29]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2], kernel_shape=[3, 3], group=48)]
+    inputs, outputs = {"x": (2, 48, 58, 58)}, {"y": (2, 48, 29, 29)}
+    return models.model(nodes, inputs=inputs, outputs=outputs, tensors=[_floats("w", (48, 1, 3, 3), weights)])
+
+
 def grouped_convolution() -> bytes:
     """Four groups of 24 channels from 6: ``x`` [1, 24, 8, 8] to ``y`` [1, 96, 8, 8]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

@@ -16,6 +16,9 @@ from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime import candidates, compiling, faults
 from tuner.engines.runtime.targets import native_cpu
 
+_TENSORIZES = "Tensorize"
+"""Name, in a trace, of the primitive that needs tensor intrinsics."""
+
 set_up = targets.leave_out_intrinsics
 
 
@@ -26,7 +29,9 @@ def build(definition: str, line: str, target: str, threads: int, path: str) -> t
     the layout that the schedule asks for, as they will be inside a network.
     """
     resolved = targets.resolve(target, threads)
-    targets.load_intrinsics(resolved)
+    if _TENSORIZES in line:
+        # CUDA's take 10 s of parsing, as long as a build may take.
+        targets.load_intrinsics(resolved)
     if targets.is_gpu(resolved):
         cuda.require_compiler()
     record = records.parse(line)

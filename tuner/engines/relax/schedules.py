@@ -104,7 +104,9 @@ class _Traffic:
     @classmethod
     def of(cls, schedule: Any, block: Any) -> _Traffic:
         statement = schedule.get(block)
-        spatial = [each for each in statement.iter_vars if each.iter_type == tirx.IterVar.DataPar and each.dom.extent > 1]
+        spatial = [
+            each for each in statement.iter_vars if each.iter_type == tirx.IterVar.DataPar and each.dom.extent > 1
+        ]
         names = [each.var.name for each in spatial]
         reads = [(_variables(read), _bytes(read.source)) for read in statement.reads]
         by_column = [each for each in reads if names[-1] in each[0]]

@@ -104,7 +104,7 @@ def sliced_by_attributes() -> bytes:
 
 
 def clipped_by_attributes() -> bytes:
-    """``x`` [4, 6] between bounds that are attributes, and not above one, in an operator set without bounds as inputs."""
+    """``x`` [4, 6] between two bounds, and below one, in an operator set whose bounds are attributes."""
     nodes = [_node("Clip", ["x"], ["y"], min=0.25, max=0.5), _node("Clip", ["x"], ["least"], max=0.5)]
     return models.model(nodes, inputs={"x": (4, 6)}, outputs={"y": (4, 6), "least": (4, 6)}, opset=9)
 

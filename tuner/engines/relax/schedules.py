@@ -25,6 +25,9 @@ from tuner.engines.runtime import progress
 _NEON_LANES = 4
 _CACHE_BYTES = 1 << 19
 """Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
+_FEWEST_LINES = 4
+_UNEVEN = 4
+"""Bands a thread from which on it does not matter that some thread has one more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +74,11 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     outer = [*unit, *_outer_loops(schedule, rows, outer_column, traffic)]
     schedule.reorder(*outer, *reduced, *inner)
     outermost = place = schedule.fuse(*outer)
-    padded = _padded(schedule, block) if outer[-1].same_as(outer_column) else []
-    bands = _bands(schedule, padded, extents[:-2], machine)
+    padded = _padded(schedule, block) if outer[-1].same_as(outer_column) else None
+    bands = _bands(schedule, padded, math.prod(extents[:-2]), machine) if padded else 1
     if bands > 1:
         outermost, place = schedule.split(place, [bands, None])
-        schedule.compute_at(padded[0], outermost, preserve_unit_loops=True)
+        schedule.compute_at(padded, outermost, preserve_unit_loops=True)
     schedule.reverse_compute_at(epilogue, place)
     if parallel:
         schedule.parallel(outermost)
@@ -87,7 +90,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     _keep_in_registers(schedule, inner)
     start = schedule.decompose_reduction(block, reduced[0])
     _keep_in_registers(schedule, schedule.get_loops(start)[depth:])
-    return [block, epilogue, start, *packed, *(padded if bands > 1 else [])]
+    return [block, epilogue, start, *packed, *([padded] if bands > 1 else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +107,8 @@ class _Traffic:
     @classmethod
     def of(cls, schedule: Any, block: Any) -> _Traffic:
         statement = schedule.get(block)
-        spatial = [
-            each for each in statement.iter_vars if each.iter_type == tirx.IterVar.DataPar and each.dom.extent > 1
-        ]
+        axes = [each for each in statement.iter_vars if each.iter_type == tirx.IterVar.DataPar]
+        spatial = [each for each in axes if int(each.dom.extent) > 1] or axes[-1:]
         names = [each.var.name for each in spatial]
         reads = [(_variables(read), _bytes(read.source)) for read in statement.reads]
         by_column = [each for each in reads if names[-1] in each[0]]
@@ -148,20 +150,24 @@ def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic)
     return [*shared, outer, column, inner]
 
 
-def _padded(schedule: Any, block: Any) -> list[Any]:
-    """Return the block that copies the input of ``block`` into a frame of zeros, if there is one and it alone reads."""
+def _padded(schedule: Any, block: Any) -> Any | None:
+    """Return the block that puts zeros around an input of ``block``, if there is one and nothing else reads it."""
     producers = [each for each in schedule.get_producers(block) if not _is_reduction(schedule, each)]
-    return [each for each in producers if _branches(schedule, each) and len(schedule.get_consumers(each)) == 1][:1]
+    alone = [each for each in producers if _branches(schedule, each) and len(schedule.get_consumers(each)) == 1]
+    return alone[0] if alone else None
 
 
-def _bands(schedule: Any, padded: list[Any], lines: list[int], machine: Machine) -> int:
-    """Return in how many parts of all ``lines`` the input is padded, each just before it is read from the cache."""
-    if not padded or not lines:
+def _bands(schedule: Any, padded: Any, lines: int, machine: Machine) -> int:
+    """Return in how many bands of lines the input is padded, each just before it is read from the cache.
+
+    Neighbouring bands both have the lines at their border, so that bands of a few lines would cost more than they gain.
+    """
+    size, threads = _bytes(schedule.get(padded).writes[0].source), machine.threads
+    if size <= _CACHE_BYTES:
         return 1
-    size = _bytes(schedule.get(padded[0]).writes[0].source)
-    least = max(-(-size // _CACHE_BYTES), 4 * machine.threads if machine.threads > 1 else 1)
-    count = math.prod(lines)
-    return next(bands for bands in range(1, count + 1) if count % bands == 0 and bands >= min(least, count))
+    counts = _divisors(lines, lines // _FEWEST_LINES)
+    even = [bands for bands in counts if bands % threads == 0 or bands >= _UNEVEN * threads]
+    return next((bands for bands in even if bands * _CACHE_BYTES >= size), 1)
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:

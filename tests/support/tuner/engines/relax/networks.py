@@ -110,10 +110,10 @@ def clipped_by_attributes() -> bytes:
 
 
 def wide_depthwise() -> bytes:
-    """A padded depthwise convolution of more than a cache holds: ``x`` [2, 48, 58, 58] to ``y`` [2, 48, 29, 29]."""
+    """A padded depthwise convolution of more than a cache holds: ``x`` [2, 48, 64, 64] to ``y`` [2, 48, 32, 32]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2], kernel_shape=[3, 3], group=48)]
-    inputs, outputs = {"x": (2, 48, 58, 58)}, {"y": (2, 48, 29, 29)}
+    inputs, outputs = {"x": (2, 48, 64, 64)}, {"y": (2, 48, 32, 32)}
     return models.model(nodes, inputs=inputs, outputs=outputs, tensors=[_floats("w", (48, 1, 3, 3), weights)])
 
 

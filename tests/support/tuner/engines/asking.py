@@ -56,14 +56,19 @@ def tune(
 
 
 def trial_lines(engine: EngineSession, place: Params, folder: Path, *, trials: int = 2) -> list[str]:
-    """Native lines of some trials of each task of a network, none of which failed."""
+    """Native lines of some trials of each task of a network.
+
+    None failed, but builds on a busy machine may take longer than the limit that adapts to earlier ones.
+    """
     lines: list[str] = []
     for task in engine.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]:
         defined = {"task": str(folder / task["definition"])} if task.get("definition") else {}
         params = {**place, "workload_key": task["workload_key"], **defined}
         _, measured = tune(engine, params, folder / "spool.jsonl", trials=trials)
-        assert not any(trial["error"] for trial in measured), measured
-        lines += [trial["schedule"] for trial in measured]
+        assert {trial["error"] for trial in measured} <= {None, "build_timeout"}, measured
+        good = [trial["schedule"] for trial in measured if not trial["error"]]
+        assert good, measured
+        lines += good
     return lines
 
 

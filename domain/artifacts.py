@@ -204,7 +204,7 @@ class DataUse:
     """sha256 of the ``.npz`` file, hex."""
     rows: int
     calibration_rows: int = 0
-    """Rows that int8 was calibrated with; none of them judged."""
+    """Rows that chose the layers of int8 and bf16, and the ranges of int8; none of them judged."""
     judging_rows: int = 0
 
 

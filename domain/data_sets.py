@@ -97,15 +97,15 @@ def fit(facts: DataFacts, inputs: Sequence[TensorSpec], outputs: Sequence[Tensor
 
 
 def split(facts: DataFacts, found: Fit, *, calibrates: bool) -> Split:
-    """Divide the runs; with ``calibrates``, every fourth run calibrates an int8 build. Raises DataMismatch."""
+    """Divide the runs; with ``calibrates``, every fourth run calibrates a narrower build. Raises DataMismatch."""
     most = max(1, min(_MOST_RUNS, _MOST_BYTES // max(1, found.rows * _bytes_of_a_row(facts))))
     every = range(found.runs)
     calibration = every[::_CALIBRATES_ONE_IN] if calibrates else range(0)
     judging = [run for run in every if not calibrates or run % _CALIBRATES_ONE_IN]
     if not judging:
         raise errors.DataMismatch(
-            f"int8 needs rows that calibrate and others that judge, at least {2 * found.rows}",
-            hint="Supply more rows, or another precision than int8 and auto.",
+            f"int8 and bf16 need rows that calibrate and others that judge, at least {2 * found.rows}",
+            hint="Supply more rows, or precision f32 or fp16.",
             details={"runs": found.runs},
         )
     return Split(

@@ -86,6 +86,8 @@ class Precision(StrEnum):
         return _TUNERS_OF.get(self, Tuner.AUTO.considered)
 
 
+CALIBRATED = (Precision.BF16, Precision.INT8)
+"""Precisions that leave layers in float32, chosen by rows that do not judge."""
 _TUNERS_OF = {Precision.BF16: (Tuner.AUTOTVM,), Precision.INT8: (Tuner.AUTOTVM,)}
 """Tuners whose templates use the processor's instructions for a precision; for other precisions all tuners are
 suitable."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from domain import errors, placing, targets
-from domain.jobs import AccuracyGate, BundleFormat, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
+from domain.jobs import CALIBRATED, AccuracyGate, BundleFormat, JobRequest, Precision, RpcOptions, RunnerKind, Tuner
 from domain.models import ModelFormat
 from domain.targets import Device
 
@@ -96,7 +96,7 @@ def _check_precision(request: JobRequest) -> None:
 
 def _check_data(request: JobRequest) -> None:
     is_compared = request.runner is not RunnerKind.NONE or targets.emulated_machine(request.target) is not None
-    if request.data is not None and not is_compared and request.precision is not Precision.INT8:
+    if request.data is not None and not is_compared and request.precision not in CALIBRATED:
         raise errors.InvalidOption(
             "data would have no effect: runner 'none' compares nothing for this target",
             hint="Remove it, or use runner 'local' or 'rpc'.",

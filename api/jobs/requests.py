@@ -16,6 +16,7 @@ from domain.artifacts import Runtime
 from domain.data_sets import DataSet
 from domain.errors import InvalidRequest
 from domain.jobs import (
+    CALIBRATED,
     AccuracyGate,
     Budget,
     BundleFormat,
@@ -93,7 +94,7 @@ def _check_data(data_set: DataSet, model: Model, draft: JobDraft, input_shapes: 
     """Raise DataMismatch if the model cannot take the rows, or none would be left to judge."""
     inputs = [replace(spec, shape=input_shapes.get(spec.name, spec.shape)) for spec in model.facts.inputs]
     found = data_sets.fit(data_set.facts, inputs, model.facts.outputs)
-    data_sets.split(data_set.facts, found, calibrates=draft.precision in (Precision.INT8, Precision.AUTO))
+    data_sets.split(data_set.facts, found, calibrates=draft.precision in (*CALIBRATED, Precision.AUTO))
 
 
 def _limits_tuning(draft: BudgetDraft) -> bool:

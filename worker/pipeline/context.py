@@ -182,6 +182,11 @@ class JobContext:
         """Path of the quantized model for int8 builds, if there is one."""
         return self.folder / "quantized.onnx"
 
+    @property
+    def narrowed(self) -> Path:
+        """Path of the model whose sensitive layers are marked for bf16 builds, if there are any."""
+        return self.folder / "narrowed.onnx"
+
     def build_params(self, tuner: Tuner | None) -> dict[str, Any]:
         """Parameters of the engines' methods: the model and the target; without a tuner, for an untuned build."""
         imported = self.results.find(ImportResult)
@@ -189,7 +194,7 @@ class JobContext:
         precision = precisions.first(self.request)
         model = self.rewritten if tuner is not None and tuner.engine in rewritten else self.prepared
         return {
-            "model": str(self.quantized if precision is Precision.INT8 else model),
+            "model": str(self._of_precision(precision) or model),
             "rewrite": tuner is not None and self.rewrites,
             "target": self.target.text,
             "threads": self.threads,
@@ -197,6 +202,13 @@ class JobContext:
             "tuner": None if tuner is None else str(tuner),
             "options": asdict(self.request.tuner_options),
         }
+
+    def _of_precision(self, precision: Precision) -> Path | None:
+        """The model that the import stage derived for a precision; None if it takes the usual one."""
+        imported = self.results.find(ImportResult)
+        derived = {Precision.INT8: self.quantized, Precision.BF16: self.narrowed}.get(precision)
+        is_there = precision is Precision.INT8 or (imported and derived and derived.name in imported.files)
+        return derived if is_there else None
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from domain import data_sets
 from domain.artifacts import DataUse
 from domain.data_sets import DataSet, Fit, Split
-from domain.jobs import Precision
+from domain.jobs import CALIBRATED, Precision
 from domain.models import TensorSpec
 from storage import data_sets as stored
 from worker.engines import ONNX
@@ -52,7 +52,7 @@ def of(context: JobContext, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
     with context.database.reading() as session:
         data_set = stored.of_job(session, wanted)
     fit = data_sets.fit(data_set.facts, inputs, outputs)
-    calibrates = context.request.precision in (Precision.INT8, Precision.AUTO)
+    calibrates = context.request.precision in (*CALIBRATED, Precision.AUTO)
     return Data(
         data_set=data_set,
         inputs=tuple(inputs),

@@ -1,7 +1,8 @@
-"""Stage ``import``: fix shapes, fold constants, check which engines import the result, and derive two more models.
+"""Stage ``import``: fix shapes, fold constants, check which engines import the result, and derive more models.
 
 The rewritten model is for tuned builds: the same function, of operators that compilers handle well. The quantized model
-is for jobs that consider int8; its scales come from calibration inputs that verification does not use.
+is for jobs that consider int8, the narrowed one for those that consider bf16; their scales and the layers that stay in
+float32 come from calibration inputs that verification does not use.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from domain import errors
-from domain.jobs import Precision, Stage
-from domain.models import TensorSpec
+from domain.jobs import CALIBRATED, Precision, Stage
 from domain.stage_results import ImportFailure, ImportResult
-from tuner.host.inspection import Rewritten
+from tuner.host.inspection import Prepared, Rewritten
 from tuner.results import verification
 from tuner.search import precisions
 from worker.engines import ONNX
@@ -27,6 +28,8 @@ from worker.pipeline.context import CHECK_SECONDS, JobContext
 
 _Check = Future[dict[str, Any]]
 """Of the prepared model by an engine."""
+_METHODS = {Precision.INT8: "quantize", Precision.BF16: "narrow"}
+"""Methods of the onnx engine that derive the precisions' models."""
 _QUANTIZE_SECONDS = 1800.0
 _SENSITIVITY_SHARE, _SENSITIVITY_SECONDS = 0.25, (30.0, 240.0)
 """Share of the job's seconds, and bounds, of the time in which layers are ordered by what int8 does to the outputs."""
@@ -73,16 +76,17 @@ def run(context: JobContext) -> ImportResult:
         refusals, answers = _settled(context, checks)
     engines = [name for name in context.toolchains if name in answers]
     considered = precisions.considered(context.request, answers)
-    quantized = _Quantized()
-    if Precision.INT8 in considered:
-        able = [name for name in engines if Precision.INT8 in answers[name].get("precisions", ())]
-        given = data.of(context, prepared.inputs, prepared.outputs)
-        quantized = _quantize(
-            context, prepared.inputs, given, able, rewritten=not {*able}.isdisjoint(rewritten.engines)
-        )
+    quantized, narrowed = _Derived(), _Derived()
+    if not {*CALIBRATED}.isdisjoint(considered):
+        calibration = _calibration(context, prepared)
+        able = {each: _able(each, engines, answers) for each in CALIBRATED}
+        if Precision.INT8 in considered:
+            quantized = _quantize(context, calibration, able[Precision.INT8], rewritten)
+        if Precision.BF16 in considered:
+            narrowed = _narrow(context, calibration, able[Precision.BF16], rewritten)
     return ImportResult(
-        files=(final.name, *rewritten.files, *quantized.files),
-        precisions=tuple(each for each in considered if each is not Precision.INT8 or quantized.quantized),
+        files=(final.name, *rewritten.files, *quantized.files, *narrowed.files),
+        precisions=tuple(each for each in considered if each is not Precision.INT8 or quantized.files),
         inputs=prepared.inputs,
         outputs=prepared.outputs,
         operators=prepared.operators,
@@ -96,6 +100,7 @@ def run(context: JobContext) -> ImportResult:
             *(f"{refusal.engine} cannot import the model: {_short(refusal.error)}." for refusal in refusals),
             *rewritten.choice,
             *quantized.choice,
+            *narrowed.choice,
         ),
     )
 
@@ -146,29 +151,52 @@ def _short(error: errors.TunesmithError) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Quantized:
+class _Derived:
+    """A model for one precision."""
+
     files: list[str] = field(default_factory=list)
     """Relative to the work folder."""
-    quantized: bool = False
     choice: list[str] = field(default_factory=list)
     """Sentences for the report."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Calibration:
+    """Inputs that choose ranges and layers; none of them judges."""
+
+    inputs: list[str]
+    """Paths, one for each run."""
+    source: str
+    """What they are, for the user."""
+
+
+def _calibration(context: JobContext, prepared: Prepared) -> _Calibration:
+    folder = context.folder / _CALIBRATION
+    if given := data.of(context, prepared.inputs, prepared.outputs):
+        paths, _ = data.write(context, given, given.split.calibration, folder)
+        source = f"{given.use.calibration_rows} rows of the data set"
+    else:
+        reference, seeds = context.engines.get(ONNX), verification.CALIBRATION_SEEDS
+        made = verification.seed_inputs(reference, prepared.inputs, folder, model=context.prepared, seeds=seeds)
+        paths, source = list(made.paths), "seeded calibration inputs"
+    return _Calibration(inputs=[str(path) for path in paths], source=source)
+
+
+def _able(precision: Precision, engines: Sequence[str], answers: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the engines that build a precision."""
+    return [name for name in engines if precision in answers[name].get("precisions", ())]
+
+
 def _quantize(
-    context: JobContext,
-    inputs: Sequence[TensorSpec],
-    given: data.Data | None,
-    engines: Sequence[str],
-    *,
-    rewritten: bool,
-) -> _Quantized:
-    """Quantize the rewritten model, or the prepared one; ``engines`` are those that build int8.
+    context: JobContext, calibration: _Calibration, engines: Sequence[str], rewritten: _Rewriting
+) -> _Derived:
+    """Quantize the model that ``engines`` build in int8.
 
     With precision ``auto``, int8 is not considered if the model cannot be quantized. Raises LeaseLost; and, if int8 was
     requested, EngineError and the caller's errors.
     """
     try:
-        answer = _quantize_model(context, inputs, given, rewritten=rewritten)
+        answer = _derive(context, Precision.INT8, context.quantized, calibration, engines, rewritten)
         params = {"model": str(context.quantized)}
         for name in engines:
             context.ask(context.compiler(name), "check", params, timeout=CHECK_SECONDS)
@@ -178,43 +206,53 @@ def _quantize(
             raise
         sentence = f"int8 was not considered: {error.message[:300].rstrip('.')}."
         context.note(sentence)
-        return _Quantized(choice=[sentence])
-    by = f"{given.use.calibration_rows} rows of the data set" if given else "seeded calibration inputs"
-    sentence = f"For int8, the model was quantized with {by}: {_layers(answer)}."
-    context.note(sentence)
-    return _Quantized(files=[context.quantized.name], quantized=True, choice=[sentence])
-
-
-def _layers(answer: Mapping[str, Any]) -> str:
-    """Describe which layers the onnx engine quantized, and with which ranges."""
+        return _Derived(choice=[sentence])
     counts = ", ".join(f"{count} {name}" for name, count in answer["quantized"].items())
-    kept = list(answer["kept"])
-    if not kept:
-        return f"{counts}, ranges by {answer['ranges']}"
-    names = ", ".join(kept[:_MOST_NAMED]) + (", …" if len(kept) > _MOST_NAMED else "")
-    return f"{counts}, ranges by {answer['ranges']}; the most sensitive stay in float32: {names} ({len(kept)} in all)"
+    kept = f"; {_kept(answer['kept'])}" if answer["kept"] else ""
+    sentence = (
+        f"For int8, the model was quantized with {calibration.source}: {counts}, ranges by {answer['ranges']}{kept}."
+    )
+    context.note(sentence)
+    return _Derived(files=[context.quantized.name], choice=[sentence])
 
 
-def _quantize_model(
-    context: JobContext, inputs: Sequence[TensorSpec], given: data.Data | None, *, rewritten: bool
-) -> dict[str, Any]:
-    reference, folder = context.engines.get(ONNX), context.folder / _CALIBRATION
-    if given:
-        paths, _ = data.write(context, given, given.split.calibration, folder)
-    else:
-        seeds = verification.CALIBRATION_SEEDS
-        paths = verification.seed_inputs(reference, inputs, folder, model=context.prepared, seeds=seeds).paths
-    partial = context.quantized.with_name(f"partial-{context.quantized.name}")
+def _narrow(context: JobContext, calibration: _Calibration, engines: Sequence[str], rewritten: _Rewriting) -> _Derived:
+    """Mark the layers that stay in float32 in bf16 builds; if that fails, all of them are narrow. Raises LeaseLost."""
+    context.narrowed.unlink(missing_ok=True)
+    try:
+        answer = _derive(context, Precision.BF16, context.narrowed, calibration, engines, rewritten)
+    except errors.TunesmithError as error:
+        recovery.tolerate(context, error, "cannot find the layers that are sensitive to bf16")
+        return _Derived()
+    if not answer["kept"]:
+        return _Derived()
+    sentence = f"For bf16, by {calibration.source}, {_kept(answer['kept'])} of {answer['layers']} products."
+    context.note(sentence)
+    return _Derived(files=[context.narrowed.name], choice=[sentence])
+
+
+def _kept(layers: Sequence[str]) -> str:
+    names = ", ".join(layers[:_MOST_NAMED]) + (", …" if len(layers) > _MOST_NAMED else "")
+    return f"the most sensitive stay in float32: {names} ({len(layers)} in all)"
+
+
+def _derive(
+    context: JobContext, precision: Precision, path: Path, calibration: _Calibration, engines: Sequence[str],
+    rewritten: _Rewriting,
+) -> dict[str, Any]:  # fmt: skip
+    """Derive the precision's model from the rewritten one if these engines take that, else from the prepared one."""
+    partial = path.with_name(f"partial-{path.name}")
     params = {
-        "path": str(context.rewritten if rewritten else context.prepared),
-        "inputs": [str(path) for path in paths],
+        "path": str(context.prepared if {*engines}.isdisjoint(rewritten.engines) else context.rewritten),
+        "inputs": calibration.inputs,
         "out_path": str(partial),
         "threads": context.threads,
         "seconds": _sensitivity_seconds(context.request.budget.seconds),
-        **asdict(precisions.gate_of(context.request, Precision.INT8)),
+        **asdict(precisions.gate_of(context.request, precision)),
     }
-    answer = context.ask(reference, "quantize", params, timeout=_QUANTIZE_SECONDS)
-    partial.replace(context.quantized)
+    answer = context.ask(context.engines.get(ONNX), _METHODS[precision], params, timeout=_QUANTIZE_SECONDS)
+    if partial.exists():
+        partial.replace(path)
     return answer
 
 

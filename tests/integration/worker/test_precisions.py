@@ -46,6 +46,38 @@ def test_layers_that_stay_in_float32_are_named(bench: Bench) -> None:
     assert any(sentence.endswith(said) for sentence in bench.report(job).choice)
 
 
+def test_bf16_builds_are_of_the_usual_model_where_no_layer_stays_in_float32(bench: Bench) -> None:
+    bench.script.precisions = {"relay": ["f32", "bf16"]}
+    assert bench.get(run(bench, precision=Precision.BF16)).state is JobState.SUCCEEDED
+    assert _models(bench, "compile", "bf16") == {"prepared.onnx"}
+
+
+def test_bf16_builds_leave_sensitive_layers_in_float32(bench: Bench) -> None:
+    bench.script.precisions = {"relay": ["f32", "bf16"]}
+    bench.script.kept = ("conv0", "conv1")
+    job = run(bench, precision=Precision.BF16, accuracy=AccuracyGate(max_rel=0.05))
+    assert _models(bench, "compile", "bf16") == _models(bench, "tune", "bf16") == {"narrowed.onnx"}
+    [asked] = bench.script.asked("narrow")
+    assert (asked["max_rel"], asked["top1"]) == (0.05, 0.99)
+    said = (
+        "For bf16, by seeded calibration inputs, the most sensitive stay in float32: "
+        "conv0, conv1 (2 in all) of 9 products."
+    )
+    assert said in bench.report(job).choice
+
+
+def test_bf16_is_built_without_knowing_its_sensitive_layers(bench: Bench) -> None:
+    def refuse(method: str, _: dict[str, Any]) -> None:
+        if method == "narrow":
+            raise errors.EngineRequestFailed("unsupported_dtype", "no bfloat16 in this opset")
+
+    bench.script.precisions = {"relay": ["f32", "bf16"]}
+    bench.script.refuse = refuse
+    job = run(bench, precision=Precision.BF16)
+    assert bench.get(job).state is JobState.SUCCEEDED
+    assert _models(bench, "compile", "bf16") == {"prepared.onnx"}
+
+
 def test_what_is_not_accurate_fails_with_the_numbers(bench: Bench) -> None:
     bench.script.precisions = VNNI
     bench.script.inaccurate = frozenset({"int8"})

@@ -74,7 +74,7 @@ class Script:
     inaccurate: frozenset[str] = frozenset()
     """Precisions in which builds are too far from the reference."""
     kept: tuple[str, ...] = ()
-    """Layers that the quantizer leaves in float32."""
+    """Layers that int8 and bf16 leave in float32."""
     labelled: bool = False
     """Whether data sets have labels."""
     wrong_on_labels: frozenset[str] = frozenset()
@@ -246,6 +246,12 @@ class ScriptedEngine:
         assert all(Path(path).is_file() for path in params["inputs"])
         Path(params["out_path"]).write_bytes(b"quantized " + Path(params["path"]).read_bytes())
         return {"quantized": {"Conv": 1}, "kept": list(self._script.kept), "ranges": "entropy", "share": 0.5}
+
+    def _narrow(self, params: dict[str, Any]) -> dict[str, Any]:
+        assert all(Path(path).is_file() for path in params["inputs"])
+        if self._script.kept:
+            Path(params["out_path"]).write_bytes(b"narrowed " + Path(params["path"]).read_bytes())
+        return {"layers": 9, "kept": list(self._script.kept), "share": 0.5}
 
     def _rewrite(self, params: dict[str, Any]) -> dict[str, Any]:
         if self._script.rewritings:

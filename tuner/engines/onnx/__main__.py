@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import onnxruntime
@@ -13,6 +14,7 @@ from tuner.engines.onnx import (
     comparing,
     labels,
     models,
+    narrowing,
     operators,
     perturbing,
     preparing,
@@ -82,15 +84,18 @@ def _compare_sizes(params: Json, _: serving.Emitter) -> Json:
     )
 
 
-def _quantize(params: Json, _: serving.Emitter) -> Json:
-    return quantizing.quantize(
-        params["path"],
-        params["inputs"],
-        params["out_path"],
-        threads=params["threads"],
-        seconds=params["seconds"],
-        max_rel=params.get("max_rel"),
-        top1=params.get("top1"),
+def _with_layers(chosen: Callable[..., Json]) -> serving.Handler:
+    """Return the method that chooses layers of a model."""
+    return progress.telling(
+        lambda params, _: chosen(
+            params["path"],
+            params["inputs"],
+            params["out_path"],
+            threads=params["threads"],
+            seconds=params["seconds"],
+            max_rel=params.get("max_rel"),
+            top1=params.get("top1"),
+        )
     )
 
 
@@ -100,7 +105,8 @@ HANDLERS: dict[str, serving.Handler] = {
         params["path"], params.get("input_shapes") or {}, params["out_path"]
     ),
     "rewrite": lambda params, _: applying.rewrite(params["path"], params["lanes"], params["out_path"]),
-    "quantize": progress.telling(_quantize),
+    "quantize": _with_layers(quantizing.quantize),
+    "narrow": _with_layers(narrowing.narrow),
     "make_operator": lambda params, _: operators.make(params),
     "make_inputs": _make_inputs,
     "inspect_rows": lambda params, _: rows.inspect(params["path"]),

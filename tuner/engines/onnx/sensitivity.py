@@ -1,8 +1,9 @@
-"""Which layers of a model are quantized, by what the quantized model computes on the calibration inputs.
+"""Which layers of a model a narrower precision computes, by the outputs on the calibration inputs.
 
-All of them, if the outputs stay well within the accuracy gate; the ranges are those of the first method that achieves
-that, or of the best one. Else the layers are ordered by the error of a model in which each is quantized alone, and the
-fewest of the most sensitive ones stay in float32 that suffice. Rows that judge a build take no part in that.
+All of them, if the outputs stay well within the accuracy gate; for int8, with the ranges that agree best. Else the
+layers are ordered by the squared error of a model in which each is narrow alone, divided by the multiplications that it
+saves, and the fewest of the first ones stay in float32 that suffice: errors of layers add up like those of independent
+numbers. Rows that judge a build take no part in that.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
-from tuner.engines.onnx import calibrating, comparing
+from tuner.engines.onnx import arrays, comparing, sessions
 from tuner.engines.onnx.arrays import Arrays
-from tuner.engines.onnx.calibrating import Calibration, Ranges
-from tuner.engines.runtime import progress
+from tuner.engines.onnx.calibrating import Ranges
+from tuner.engines.runtime import progress, weights
 
 _ENOUGH, _ENOUGH_OF_KEPT = 0.7, 0.5
-"""Shares of the gate's limits that are well within them, as other rows judge: of a model that is quantized as a whole,
-and of one whose layers were chosen by these inputs, for which it agrees better than for others."""
-_MOST_KEPT = 0.5
-"""Share of the layers that may stay in float32; with more of them, little is left to gain."""
+"""Shares of the gate's limits that are well within them, as other rows judge: of a model that is narrow as a whole, and
+of one whose layers were chosen by these inputs, for which it agrees better than for others."""
+_MOST_KEPT = 0.75
+"""Share of the multiplications that may stay in float32; with more of them, little is left to gain."""
 _MOST_RUNS = 8
 """Calibration inputs that order the layers."""
+NO_RANGES = "none"
+"""Method of a precision that needs no ranges."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +46,10 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How a quantized model's outputs agree with the model's."""
+    """How a narrow model's outputs agree with the model's."""
 
     share: float
-    """The largest error as a share of the gate's limit; above 1 also if too few rows agree."""
+    """The largest error, or the rows that do not agree, as a share of the gate's limit."""
     rms: float
     """Root of the mean squared error, relative to the output's; of the output where it is largest."""
 
@@ -59,8 +65,9 @@ class Agreement:
         ]  # fmt: skip
         share = max((each["max_rel"] / each["rtol"] if each["rtol"] else _exact(each) for each in told), default=0.0)
         rows, agreed = (sum(each[name] for each in told) for name in ("rows", "agreed"))
-        if gate.top1 is not None and rows and agreed / rows < gate.top1:
-            share = max(share, 1 + gate.top1 - agreed / rows)
+        if gate.top1 is not None and agreed < rows:
+            missed, allowed = 1 - agreed / rows, 1 - gate.top1
+            share = max(share, missed / allowed if allowed > 0 else comparing.LARGEST)
         return cls(share=share, rms=max((_rms(pairs, name) for name in expected[0]), default=0.0))
 
 
@@ -80,13 +87,42 @@ def _rms(pairs: Sequence[tuple[Arrays, Arrays]], name: str) -> float:
     return float(np.sqrt(errors / scale)) if scale else 0.0
 
 
+class Attempts:
+    """Narrows layers of a model, and compares the result with the model."""
+
+    def __init__(
+        self, model: onnx.ModelProto, inputs: Sequence[str], gate: Gate, write: Write, folder: Path, threads: int
+    ) -> None:
+        self._inputs, self._gate, self._write, self._threads = inputs, gate, write, threads
+        self._source, self._target = folder / "model.onnx", folder / "attempt.onnx"
+        weights.write(model, self._source)
+
+    def __call__(self, layers: Collection[str], ranges: Ranges, most: int | None) -> Agreement:
+        self._write(layers, ranges, self._target)
+        every = len(self._inputs)
+        count = every if most is None else min(most, every)
+        # Spread evenly: the rows of a file are often sorted by class.
+        places = [number * every // count for number in range(count)]
+        actual = self._run(self._target, [self._inputs[place] for place in places])
+        return Agreement.of([self._expected[place] for place in places], actual, self._gate)
+
+    @cached_property
+    def _expected(self) -> list[Arrays]:
+        return self._run(self._source, self._inputs)
+
+    def _run(self, path: Path, inputs: Sequence[str]) -> list[Arrays]:
+        # Not in integers of ONNX Runtime's kernels, whose sums saturate on some CPUs.
+        session = sessions.open_session(str(path), threads=self._threads, level=sessions.NONE)
+        return [sessions.run(session, arrays.load(each)) for each in inputs]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     method: str
-    """One of ``calibrating.METHODS``."""
+    """One of ``calibrating.METHODS``, or ``NO_RANGES``."""
     ranges: Ranges
     kept: tuple[str, ...]
-    """Layers in float32, the most sensitive first."""
+    """Layers in float32, the first to be kept first."""
     agreement: Agreement
 
     @property
@@ -94,37 +130,48 @@ class Choice:
         return self.agreement.share <= (_ENOUGH_OF_KEPT if self.kept else _ENOUGH)
 
 
+Write = Callable[[Collection[str], Ranges, Path], None]
+"""``(layers, ranges, path)``: write the model with these layers narrow."""
 Try = Callable[[Collection[str], Ranges, int | None], Agreement]
-"""``(layers, ranges, most)``: quantize these layers, and compare on at most so many calibration inputs."""
+"""``(layers, ranges, most)``: narrow these layers, and compare on at most so many calibration inputs."""
 
 
-def choose(layers: Sequence[str], calibration: Calibration, attempt: Try, *, seconds: float) -> Choice:
-    """Choose the method and the layers; layers that take longer than ``seconds`` to order count as bearing it well.
+def gate_of(model: onnx.ModelProto, max_rel: float | None, top1: float | None) -> Gate:
+    return Gate(max_rel=max_rel, top1=top1, classifiers=comparing.of_graph(model.graph))
 
-    Raises EngineFailure.
+
+def choose(
+    costs: Mapping[str, float], methods: Mapping[str, Callable[[], Ranges]], attempt: Try, *, seconds: float
+) -> Choice:
+    """Choose the method and the layers, of those that ``costs`` has the multiplications of.
+
+    Each method is tried, and each layer alone, while ``seconds`` last; the first method and the layers that were tried
+    are what is chosen from. Raises EngineFailure.
     """
     deadline = time.monotonic() + seconds
     found: list[Choice] = []
-    for method in calibrating.METHODS:
-        ranges = calibration.ranges(method)
-        found.append(Choice(method=method, ranges=ranges, kept=(), agreement=attempt(layers, ranges, None)))
-        if found[-1].is_enough:
-            return found[-1]
+    for method, ranges_of in methods.items():
+        ranges = ranges_of()
+        found.append(Choice(method=method, ranges=ranges, kept=(), agreement=attempt(list(costs), ranges, None)))
         if time.monotonic() > deadline:
             break
     found.sort(key=_share)
-    order = _ordered(layers, found[0].ranges, attempt, deadline)
-    kept = [_keeping(order, int(len(order) * _MOST_KEPT), choice, attempt) for choice in found]
-    enough = next((choice for choice in kept if choice.is_enough), None)
-    return _fewest(order, enough, attempt) if enough else min([*found, *kept], key=_share)
+    if found[0].is_enough:
+        return found[0]
+    candidates = _candidates(costs, _errors(list(costs), found[0].ranges, attempt, deadline))
+    for choice in list(found):
+        found.append(_keeping(costs, candidates, choice, attempt))
+        if found[-1].is_enough:
+            return _fewest(costs, candidates, found[-1], attempt)
+    return min(found, key=_share)
 
 
 def _share(choice: Choice) -> float:
     return choice.agreement.share
 
 
-def _ordered(layers: Sequence[str], ranges: Ranges, attempt: Try, deadline: float) -> list[str]:
-    """Return the layers, the most sensitive first."""
+def _errors(layers: Sequence[str], ranges: Ranges, attempt: Try, deadline: float) -> dict[str, float]:
+    """Return the error of the model in which each layer is narrow alone, 0 of those that there was no time for."""
     errors = dict.fromkeys(layers, 0.0)
     progress.begin("quantize", len(layers))
     for layer in layers:
@@ -132,20 +179,31 @@ def _ordered(layers: Sequence[str], ranges: Ranges, attempt: Try, deadline: floa
             break
         errors[layer] = attempt([layer], ranges, _MOST_RUNS).rms
         progress.advance()
-    return sorted(layers, key=lambda layer: -errors[layer])
+    return errors
 
 
-def _keeping(order: Sequence[str], count: int, choice: Choice, attempt: Try) -> Choice:
-    """Return the choice with the first ``count`` layers in float32."""
-    agreement = attempt(order[count:], choice.ranges, None)
-    return replace(choice, kept=tuple(order[:count]), agreement=agreement)
+def _candidates(costs: Mapping[str, float], errors: Mapping[str, float]) -> list[str]:
+    """Return the layers that may stay in float32, those first that lose most for what they cost."""
+    room = _MOST_KEPT * sum(costs.values())
+    candidates = []
+    for layer in sorted(costs, key=lambda each: -(errors[each] ** 2) / costs[each]):
+        if costs[layer] <= room:
+            room -= costs[layer]
+            candidates.append(layer)
+    return candidates
 
 
-def _fewest(order: Sequence[str], enough: Choice, attempt: Try) -> Choice:
+def _keeping(costs: Mapping[str, float], kept: Sequence[str], choice: Choice, attempt: Try) -> Choice:
+    """Return the choice with these layers in float32."""
+    agreement = attempt([layer for layer in costs if layer not in kept], choice.ranges, None)
+    return replace(choice, kept=tuple(kept), agreement=agreement)
+
+
+def _fewest(costs: Mapping[str, float], candidates: Sequence[str], enough: Choice, attempt: Try) -> Choice:
     """Return a choice that keeps fewer layers, by bisection, as errors seldom grow with their number."""
     too_few = 0
     while len(enough.kept) - too_few > 1:
-        found = _keeping(order, (too_few + len(enough.kept)) // 2, enough, attempt)
+        found = _keeping(costs, candidates[: (too_few + len(enough.kept)) // 2], enough, attempt)
         if found.is_enough:
             enough = found
         else:

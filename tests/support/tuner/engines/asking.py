@@ -85,6 +85,11 @@ def quantize(reference: EngineSession, model: Path, inputs: Iterable[Path], out:
     return reference.request("quantize", {**params, "seconds": 60, **more}, timeout=120)
 
 
+def narrow(reference: EngineSession, model: Path, inputs: Iterable[Path], out: Path, **more: Any) -> dict[str, Any]:
+    params = {"path": str(model), "inputs": [str(each) for each in inputs], "out_path": str(out), "threads": 1}
+    return reference.request("narrow", {**params, "seconds": 60, **more}, timeout=120)
+
+
 def make_inputs(reference: EngineSession, specs: Trials, folder: Path, seed: int = 0) -> Path:
     made = {"inputs": specs, "seeds": [seed], "out_dir": str(folder)}
     [path] = reference.request("make_inputs", made, timeout=60)["paths"]

@@ -3,7 +3,8 @@
 Inputs of convolutions are stored as bfloat16 for all readers, so that each image is written once, in half the bytes:
 the conversion is the last of the elementwise operators fused into its producer. Other tensors are small compared to the
 weights they meet and stay float32 for operators that add to them: a text encoder's error is a third smaller that way.
-The conversion is moved through operators that only move numbers to their inputs, which changes no result.
+The conversion is moved through operators that only move numbers to their inputs, which changes no result. A product
+whose data is converted from float32 to float32 stays in float32: so the onnx engine's ``narrowing`` marks layers.
 """
 
 from __future__ import annotations
@@ -59,7 +60,22 @@ def narrow(module: Any) -> Any:
 
 
 def _is_product(call: Any) -> bool:
-    return isinstance(call, relay.Call) and call.op.name in _PRODUCTS and _PRODUCTS[call.op.name](call)
+    is_one = isinstance(call, relay.Call) and call.op.name in _PRODUCTS
+    return is_one and not _is_marked(call) and _PRODUCTS[call.op.name](call)
+
+
+def _is_marked(product: Any) -> bool:
+    data = product.args[0]
+    # The importer reshapes the data of some products.
+    while _is_moving(data):
+        data = data.args[0]
+    return _is_mark(data)
+
+
+def _is_mark(node: Any) -> bool:
+    if not isinstance(node, relay.Call) or node.op.name != "cast" or node.attrs.dtype != "float32":
+        return False
+    return bool(node.args[0].checked_type.dtype == "float32")
 
 
 def _is_moving(call: Any) -> bool:
@@ -108,6 +124,8 @@ class _Narrowing:
             return relay.TupleGetItem(self.of(node.tuple_value), node.index)
         if not isinstance(node, relay.Call):
             return node
+        if _is_mark(node):
+            return self.of(node.args[0])
         if _is_product(node):
             return _product(node, *(self._narrow_operand(each) for each in node.args))
         return relay.Call(node.op, [self.of(each) for each in node.args], node.attrs)

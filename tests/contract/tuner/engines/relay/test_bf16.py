@@ -51,6 +51,8 @@ outputs = {
     "dense": relay.nn.bias_add(relay.nn.dense(rows, constant(24, 34)), constant(24)),
     "matrices, one by another": relay.nn.batch_matmul(stacked, relay.tile(stacked, (1, 3, 1))),
     "one row": relay.nn.dense(relay.nn.batch_flatten(pooled), constant(80, 32 * 7 * 6)),
+    "marked to stay": relay.nn.dense(relay.cast(rows, "float32"), constant(24, 34)),
+    "marked and reshaped": relay.nn.dense(relay.reshape(relay.cast(stacked, "float32"), (24, 34)), constant(24, 34)),
     "other dense": relay.nn.dense(rows, constant(7, 34)),
 }
 body = relay.Tuple(list(outputs.values()))
@@ -109,8 +111,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 @has_instructions
 def test_products_agree_with_float32_within_their_precision(told: list[Any]) -> None:
     operators = told[0]
-    others = operators["apart"].pop("other dense")
-    assert others == 0.0  # Seven columns fill no lanes: left as they were.
+    wide = {operators["apart"].pop(name) for name in ("other dense", "marked to stay", "marked and reshaped")}
+    assert wide == {0.0}  # Left as they were; the first fills no lanes with seven columns.
     assert all(1e-6 < share < 2e-2 for share in operators["apart"].values()), operators["apart"]
     none, some = operators["instructions"]
     assert none == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -97,11 +98,11 @@ def fit(facts: DataFacts, inputs: Sequence[TensorSpec], outputs: Sequence[Tensor
 
 
 def split(facts: DataFacts, found: Fit, *, calibrates: bool) -> Split:
-    """Divide the runs; with ``calibrates``, every fourth run calibrates a narrower build. Raises DataMismatch."""
+    """Divide the runs; with ``calibrates``, one of every four calibrates a narrower build. Raises DataMismatch."""
     most = max(1, min(_MOST_RUNS, _MOST_BYTES // max(1, found.rows * _bytes_of_a_row(facts))))
     every = range(found.runs)
-    calibration = every[::_CALIBRATES_ONE_IN] if calibrates else range(0)
-    judging = [run for run in every if not calibrates or run % _CALIBRATES_ONE_IN]
+    calibration = _one_of_each(every) if calibrates else []
+    judging = sorted({*every} - {*calibration})
     if not judging:
         raise errors.DataMismatch(
             f"int8 and bf16 need rows that calibrate and others that judge, at least {2 * found.rows}",
@@ -111,6 +112,13 @@ def split(facts: DataFacts, found: Fit, *, calibrates: bool) -> Split:
     return Split(
         calibration=tuple(some(calibration, min(most, _MOST_CALIBRATION_RUNS))), judging=tuple(some(judging, most))
     )
+
+
+def _one_of_each(runs: range) -> list[int]:
+    """Return one run of every four, always the same, at no regular distance: classes may take turns in a file."""
+    draws = random.Random(0)  # noqa: S311 - a sample, no secret
+    groups = [runs[start : start + _CALIBRATES_ONE_IN] for start in runs[::_CALIBRATES_ONE_IN]]
+    return [draws.choice(group) for group in groups]
 
 
 def _bytes_of_a_row(facts: DataFacts) -> int:

@@ -66,7 +66,7 @@ def test_narrower_precisions_are_judged_by_rows_that_did_not_calibrate(bench: Be
     report = bench.report(job)
     [asked] = bench.script.asked("quantize")
     calibrated = {Path(path).name for path in asked["inputs"]}
-    assert calibrated == {f"rows-{run}.npz" for run in range(0, 40, 4)}
+    assert len(calibrated) == 10
     judged = {Path(each["inputs"]).name for each in _rows(bench, "run", "inputs")}
     assert len(judged) == 30
     assert not judged & calibrated

@@ -90,9 +90,19 @@ def test_runs_that_calibrate_never_judge() -> None:
     split = data_sets.split(known, found, calibrates=True)
     assert not {*split.calibration} & {*split.judging}
     assert (len(split.calibration), len(split.judging)) == (50, 150)
-    assert split.calibration[:3] == (0, 4, 8)
+    assert [run // 4 for run in split.calibration] == list(range(50))
+    assert split == data_sets.split(known, found, calibrates=True)
     whole = data_sets.split(known, found, calibrates=False)
     assert (whole.calibration, len(whole.judging)) == ((), 200)
+
+
+@pytest.mark.parametrize("classes", [2, 4, 6, 10])
+def test_classes_that_take_turns_are_all_calibrated_and_judged(classes: int) -> None:
+    known = facts(PICTURES)
+    found = data_sets.fit(known, [spec("x", "float32", 1, 3, 8, 8)], [])
+    split = data_sets.split(known, found, calibrates=True)
+    for runs in (split.calibration, split.judging):
+        assert {run % classes for run in runs} == set(range(classes))
 
 
 def test_many_or_large_rows_are_judged_in_part_from_all_over_the_file() -> None:

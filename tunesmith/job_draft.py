@@ -510,7 +510,7 @@ class JobDraft:
         min_length=1,
         max_length=200,
         description="Id or name of a data set: its rows are compared with the reference beside seeded inputs, judge "
-        "builds of reduced precision, calibrate int8, and are timed.",
+        "builds of reduced precision, calibrate int8 and bf16, and are timed.",
         cli=Cli(
             BUILD,
             metavar="NAME|FILE.npz",

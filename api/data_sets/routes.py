@@ -56,7 +56,7 @@ async def add(
 ) -> schemas.DataSet:
     """Add a data set: the request body is the file. Its rows are never in a bundle or a log.
 
-    Jobs that name it as `data` compare builds on its rows, judge reduced precision by them, and calibrate int8.
+    Jobs that name it as `data` compare builds on its rows, judge narrower precisions by them, and calibrate these.
     """
 
     def keep(chunks: Iterator[bytes], unwanted: Callable[[], bool]) -> tuple[DataSet, bool]:

@@ -350,7 +350,7 @@ class DataUse(BaseModel):
     name: str
     digest: str = Field(description="sha256 of the .npz file, hex.")
     rows: int
-    calibration_rows: int = Field(description="Rows that int8 was calibrated with; none of them judged.")
+    calibration_rows: int = Field(description="Rows that int8 or bf16 was calibrated with; none of them judged.")
     judging_rows: int
 
 

@@ -42,15 +42,6 @@ def converted(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
     return made
 
 
-def name_all(graph: onnx.GraphProto) -> None:
-    """Give every node a unique name: layers are chosen by name, which nodes need not have."""
-    taken: set[str] = set()
-    for place, node in enumerate(graph.node):
-        if not node.name or node.name in taken:
-            node.name = f"{node.op_type}.{place}"
-        taken.add(node.name)
-
-
 def operations(model: onnx.ModelProto, chosen: Collection[onnx.NodeProto]) -> dict[str, float]:
     """Return the multiplications of each of these products, by the names of the nodes; 1 where shapes are unknown."""
     shapes = graphs.shapes(model)

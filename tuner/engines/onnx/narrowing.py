@@ -41,7 +41,7 @@ def narrow(
     limit. Raises EngineFailure ``unsupported_dtype`` if the model's operator set has no bfloat16.
     """
     given = models.read(path)
-    layers.name_all(given.graph)
+    graphs.name_nodes(given.graph)
     model = layers.converted(given, "computed in bfloat16")
     chosen = [node for node in model.graph.node if _is_narrow(node)]
     gate = sensitivity.gate_of(model, max_rel, top1)

@@ -22,6 +22,7 @@ from onnxruntime.quantization.calibrate import TensorsData, save_tensors_data
 
 from tuner.engines.onnx import calibrating, comparing, layers, models, sensitivity
 from tuner.engines.onnx.calibrating import Calibration, Ranges
+from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import weights
 
@@ -60,7 +61,7 @@ def quantize(
     chosen = [node for node in model.graph.node if _is_worthwhile(node, constants)]
     if not chosen:
         raise layers.refused(f"{_WHAT}: it has no convolution or matrix product with constant weights")
-    layers.name_all(model.graph)
+    graphs.name_nodes(model.graph)
     gate = sensitivity.gate_of(model, max_rel, top1)
     with tempfile.TemporaryDirectory(prefix="tunesmith-quantize-") as folder:
         write = _Writer(model, Path(folder))

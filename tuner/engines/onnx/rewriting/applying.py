@@ -110,6 +110,7 @@ def apply(model: onnx.ModelProto, lanes: int, passes: Sequence[Pass]) -> Applied
         try:
             count = each.apply(candidate, lanes)
             if count:
+                graphs.name_nodes(candidate.graph)
                 original.require_same(candidate)
         except Exception as error:  # noqa: BLE001 - a rewriting never breaks a model, whatever goes wrong in it
             _log.warning("rewrite %s was reverted", each.name, exc_info=True)

@@ -54,6 +54,19 @@ def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> No
     graph.node.extend(copies)
 
 
+def name_nodes(graph: onnx.GraphProto) -> None:
+    """Give every node a unique name, which nodes need not have.
+
+    ONNX Runtime names what its fusions make after the nodes, and fails where two have the same name; layers that stay
+    in float32 are chosen by name.
+    """
+    taken: set[str] = set()
+    for place, node in enumerate(graph.node):
+        if not node.name or node.name in taken:
+            node.name = f"{node.op_type}.{place}"
+        taken.add(node.name)
+
+
 def shapes(model: onnx.ModelProto) -> Shapes:
     """Return the known static shapes of the main graph's tensors, including initializers, by name."""
     found: Shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
@@ -282,7 +295,7 @@ class GraphWalk(ABC, Generic[Form]):
 
     def emit_like(self, node: onnx.NodeProto, inputs: Sequence[str], **attributes: Any) -> str:
         """Emit a copy of the node with other inputs, a new output and some other attributes; return the new name."""
-        copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+        copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)
         copy.input.extend(inputs)
         copy.output.append(self.names.new(f"{node.output[0]}_turned"))
         copy.attribute.extend(each for each in node.attribute if each.name not in attributes)

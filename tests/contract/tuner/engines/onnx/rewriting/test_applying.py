@@ -115,6 +115,19 @@ def test_the_engine_rewrites_what_there_is(reference: EngineSession, tmp_path: P
         reference.request("rewrite", params, timeout=60)
 
 
+def test_nodes_of_rewritten_models_have_names_of_their_own(reference: EngineSession, tmp_path: Path) -> None:
+    path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    path.write_bytes(models.dense_network())
+    reference.request("rewrite", {"path": str(path), "lanes": 16, "out_path": str(out)}, timeout=60)
+    program = """
+import onnx
+told = [node.name for node in onnx.load(sys.argv[1]).graph.node]
+"""
+    names = inside.run(program, out)
+    assert "" not in names
+    assert len({*names}) == len(names)
+
+
 def test_a_child_with_limits_rewrites_for_plans(prepared: Path, inspector: Inspector, tmp_path: Path) -> None:
     rewritten = inspector.rewrite(prepared, 16, tmp_path / "out.onnx")
     assert (rewritten.path, rewritten.applied, rewritten.undone) == (None, {}, {})

@@ -1,6 +1,6 @@
 """Which layers of a model a narrower precision computes, by the outputs on the calibration inputs.
 
-All of them, if the outputs stay well within the accuracy gate; for int8, with the ranges that agree best. Else the
+All of them, if the outputs stay well within the accuracy gate; for int8, with the first ranges that achieve that. Else the
 layers are ordered by the squared error of a model in which each is narrow alone, divided by the multiplications that it
 saves, and the fewest of the first ones stay in float32 that suffice: errors of layers add up like those of independent
 numbers. Rows that judge a build take no part in that.
@@ -145,19 +145,19 @@ def choose(
 ) -> Choice:
     """Choose the method and the layers, of those that ``costs`` has the multiplications of.
 
-    Each method is tried, and each layer alone, while ``seconds`` last; the first method and the layers that were tried
-    are what is chosen from. Raises EngineFailure.
+    The first of the methods that suffices counts, not the best: what cuts off the outliers of these inputs may cut off
+    more of others'. Methods are tried, and each layer alone, while ``seconds`` last. Raises EngineFailure.
     """
     deadline = time.monotonic() + seconds
     found: list[Choice] = []
     for method, ranges_of in methods.items():
         ranges = ranges_of()
         found.append(Choice(method=method, ranges=ranges, kept=(), agreement=attempt(list(costs), ranges, None)))
+        if found[-1].is_enough:
+            return found[-1]
         if time.monotonic() > deadline:
             break
     found.sort(key=_share)
-    if found[0].is_enough:
-        return found[0]
     candidates = _candidates(costs, _errors(list(costs), found[0].ranges, attempt, deadline))
     for choice in list(found):
         found.append(_keeping(costs, candidates, choice, attempt))

@@ -1,9 +1,9 @@
 """Which layers of a model a narrower precision computes, by the outputs on the calibration inputs.
 
-All of them, if the outputs stay well within the accuracy gate; for int8, with the first ranges that achieve that. Else the
-layers are ordered by the squared error of a model in which each is narrow alone, divided by the multiplications that it
-saves, and the fewest of the first ones stay in float32 that suffice: errors of layers add up like those of independent
-numbers. Rows that judge a build take no part in that.
+All of them, if the outputs stay well within the accuracy gate; for int8, with the first ranges that achieve that. Else
+the layers are ordered by the squared error of a model in which each is narrow alone, divided by the multiplications
+that it saves, and the fewest of the first ones stay in float32 that suffice: errors of layers add up like those of
+independent numbers. Rows that judge a build take no part in that.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def test_a_jobs_page_says_what_the_rows_showed(client: TestClient, service: Serv
     job = client.post("/v1/jobs", json={"model": model, "data": found}).json()["id"]
     ScriptedWorker(service).run(job)
     page = " ".join(re.sub(r"<[^>]+>", " ", client.get(f"/jobs/{job}").text).split())
-    assert "Data set val: 150 of 200 rows judged, 50 others calibrated int8." in page
+    assert "Data set val: 150 of 200 rows judged, 50 others calibrated." in page
     assert "tuned f32 150 15 000 17 0.003 , 4 0.002 85 % top-1 98 % top-5 86 % 98 %" in page, page
 
 

@@ -205,10 +205,9 @@ class JobContext:
 
     def _of_precision(self, precision: Precision) -> Path | None:
         """The model that the import stage derived for a precision; None if it takes the usual one."""
-        imported = self.results.find(ImportResult)
         derived = {Precision.INT8: self.quantized, Precision.BF16: self.narrowed}.get(precision)
-        is_there = precision is Precision.INT8 or (imported and derived and derived.name in imported.files)
-        return derived if is_there else None
+        imported = self.results.find(ImportResult)
+        return derived if derived and imported and derived.name in imported.files else None
 
     @property
     def seeds(self) -> tuple[int, ...]:

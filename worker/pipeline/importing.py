@@ -77,12 +77,12 @@ def run(context: JobContext) -> ImportResult:
     engines = [name for name in context.toolchains if name in answers]
     considered = precisions.considered(context.request, answers)
     quantized, narrowed = _Derived(), _Derived()
-    if not {*CALIBRATED}.isdisjoint(considered):
+    able = {each: _able(each, engines, answers) for each in CALIBRATED if each in considered}
+    if able:
         calibration = _calibration(context, prepared)
-        able = {each: _able(each, engines, answers) for each in CALIBRATED}
-        if Precision.INT8 in considered:
+        if Precision.INT8 in able:
             quantized = _quantize(context, calibration, able[Precision.INT8], rewritten)
-        if Precision.BF16 in considered:
+        if able.get(Precision.BF16):
             narrowed = _narrow(context, calibration, able[Precision.BF16], rewritten)
     return ImportResult(
         files=(final.name, *rewritten.files, *quantized.files, *narrowed.files),

@@ -19,7 +19,7 @@ _PARTS = 50
 """Events of one step, at most: a step of minutes is reported less often."""
 _DONE = {
     "import": "imported", "fold": "folded", "build": "built", "schedule": "scheduled", "extract": "examined",
-    "quantize": "quantized",
+    "try": "tried",
 }  # fmt: skip
 _GENERATE = "generate"
 """The step that handles all operators at once."""

@@ -107,6 +107,7 @@ def test_a_job_names_its_data_set_by_id_and_keeps_it(client: TestClient) -> None
         (json.dumps({"x": ["float32", [8, 3, 9, 8]]}).encode(), {}, "data_mismatch", "a row of array 'x' is 3×9×8"),
         (rows(labels=["int64", [8, 3]]), {}, "data_mismatch", "labels"),
         (rows(1), {"precision": "int8"}, "data_mismatch", "at least 2"),
+        (rows(1), {"precision": "bf16"}, "data_mismatch", "at least 2"),
         (rows(), {"runner": "none"}, "invalid_option", "data would have no effect"),
     ],
 )

@@ -17,15 +17,15 @@ _OPSET = 13
 """First operator set whose DequantizeLinear supports per-channel scales, and whose Cast supports bfloat16."""
 
 
-def refused(what: str) -> EngineFailure:
-    """Return the error of a model that ``what`` cannot be said of, with the reason."""
-    return EngineFailure("unsupported_dtype", f"the model cannot be {what}", hint="Use precision f32.")
+def refused(done: str, reason: str) -> EngineFailure:
+    """Return the error of a model that cannot be ``done``: quantized, say."""
+    return EngineFailure("unsupported_dtype", f"the model cannot be {done}: {reason}", hint="Use precision f32.")
 
 
-def converted(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+def converted(model: onnx.ModelProto, done: str) -> onnx.ModelProto:
     """Return the model in an operator set that has narrower numbers.
 
-    Raises EngineFailure ``unsupported_dtype`` if ONNX cannot convert it; ``what`` says what the model cannot be then.
+    Raises EngineFailure ``unsupported_dtype``, as ``refused`` makes it, if ONNX cannot convert it.
     """
     if models.opset(model) >= _OPSET:
         return model
@@ -36,9 +36,8 @@ def converted(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         models.check(made)
     except Exception as error:
         # The converter raises RuntimeError, ValueError and IndexError.
-        raise refused(
-            f"{what}: opset {models.opset(model)} cannot be converted to opset {_OPSET}: {str(error)[:500]}"
-        ) from error
+        reason = f"opset {models.opset(model)} cannot be converted to opset {_OPSET}: {str(error)[:500]}"
+        raise refused(done, reason) from error
     return made
 
 

@@ -43,10 +43,13 @@ def narrow(
     given = models.read(path)
     graphs.name_nodes(given.graph)
     model = layers.converted(given, "computed in bfloat16")
-    chosen = [node for node in model.graph.node if _is_narrow(node)]
+    kinds = graphs.kinds(model)
+    chosen = [node for node in model.graph.node if _is_narrow(node) and kinds.get(node.input[0]) == TensorProto.FLOAT]
     gate = sensitivity.gate_of(model, max_rel, top1)
     with tempfile.TemporaryDirectory(prefix="tunesmith-narrow-") as folder:
-        attempts = sensitivity.Attempts(model, inputs, gate, _Writer(model), Path(folder), threads)
+        source = Path(folder) / "model.onnx"
+        weights.write(model, source)
+        attempts = sensitivity.Attempts(source, inputs, gate, _Writer(model), threads)
         costs = layers.operations(model, chosen)
         found = sensitivity.choose(costs, {sensitivity.NO_RANGES: dict}, attempts, seconds=seconds)
     if found.kept:

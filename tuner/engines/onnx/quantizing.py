@@ -26,7 +26,7 @@ from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import weights
 
-_WHAT = "quantized"
+_DONE = "quantized"
 _OPTIONS = {
     "WeightSymmetric": True,
     "ActivationSymmetric": False,
@@ -56,18 +56,20 @@ def quantize(
     calibration inputs as a share of the limit. Raises EngineFailure ``unsupported_dtype`` if there are no such
     operators or the model cannot be quantized.
     """
-    model = layers.converted(models.read(path), _WHAT)
+    model = layers.converted(models.read(path), _DONE)
     constants = _constants(model.graph)
     chosen = [node for node in model.graph.node if _is_worthwhile(node, constants)]
     if not chosen:
-        raise layers.refused(f"{_WHAT}: it has no convolution or matrix product with constant weights")
+        raise layers.refused(_DONE, "it has no convolution or matrix product with constant weights")
     graphs.name_nodes(model.graph)
     gate = sensitivity.gate_of(model, max_rel, top1)
     with tempfile.TemporaryDirectory(prefix="tunesmith-quantize-") as folder:
-        write = _Writer(model, Path(folder))
+        source = Path(folder) / "model.onnx"
+        weights.write(model, source)
+        write = _Writer(source)
         calibration = Calibration(model, list(dict.fromkeys(node.input[0] for node in chosen)), inputs, threads)
         methods = {method: partial(calibration.ranges, method) for method in calibrating.METHODS}
-        attempts = sensitivity.Attempts(model, inputs, gate, write, Path(folder), threads)
+        attempts = sensitivity.Attempts(source, inputs, gate, write, threads)
         found = sensitivity.choose(layers.operations(model, chosen), methods, attempts, seconds=seconds)
         write([node.name for node in chosen if node.name not in found.kept], found.ranges, Path(out_path))
     return {
@@ -79,11 +81,10 @@ def quantize(
 
 
 class _Writer:
-    """Writes a model with some of its layers quantized."""
+    """Writes the model in a file with some of its layers quantized."""
 
-    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
-        self._source, self._made, self._cache = folder / "source.onnx", folder / "made.onnx", folder / "ranges.json"
-        weights.write(model, self._source)
+    def __init__(self, source: Path) -> None:
+        self._source, self._made, self._cache = (source, *map(source.with_name, ("made.onnx", "ranges.json")))
 
     def __call__(self, names: Collection[str], ranges: Ranges, path: Path) -> None:
         save_tensors_data(TensorsData(CalibrationMethod.MinMax, dict(ranges)), self._cache)
@@ -113,7 +114,7 @@ def _quantize(source: Path, target: Path, cache: Path, names: Sequence[str]) -> 
         )
     except Exception as error:
         # The quantizer raises any exception for a model that it does not expect.
-        raise layers.refused(f"{_WHAT}: {type(error).__name__}: {str(error)[:1000]}") from error
+        raise layers.refused(_DONE, f"{type(error).__name__}: {str(error)[:1000]}") from error
 
 
 def _constants(graph: onnx.GraphProto) -> set[str]:

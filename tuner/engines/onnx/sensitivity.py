@@ -21,7 +21,7 @@ import onnx
 from tuner.engines.onnx import arrays, comparing, sessions
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.onnx.calibrating import Ranges
-from tuner.engines.runtime import progress, weights
+from tuner.engines.runtime import progress
 
 _ENOUGH, _ENOUGH_OF_KEPT = 0.7, 0.5
 """Shares of the gate's limits that are well within them, as other rows judge: of a model that is narrow as a whole, and
@@ -88,14 +88,11 @@ def _rms(pairs: Sequence[tuple[Arrays, Arrays]], name: str) -> float:
 
 
 class Attempts:
-    """Narrows layers of a model, and compares the result with the model."""
+    """Narrows layers of the model in a file, and compares the result, a file beside it, with the model."""
 
-    def __init__(
-        self, model: onnx.ModelProto, inputs: Sequence[str], gate: Gate, write: Write, folder: Path, threads: int
-    ) -> None:
+    def __init__(self, source: Path, inputs: Sequence[str], gate: Gate, write: Write, threads: int) -> None:
+        self._source, self._target = source, source.with_name("attempt.onnx")
         self._inputs, self._gate, self._write, self._threads = inputs, gate, write, threads
-        self._source, self._target = folder / "model.onnx", folder / "attempt.onnx"
-        weights.write(model, self._source)
 
     def __call__(self, layers: Collection[str], ranges: Ranges, most: int | None) -> Agreement:
         self._write(layers, ranges, self._target)
@@ -173,7 +170,7 @@ def _share(choice: Choice) -> float:
 def _errors(layers: Sequence[str], ranges: Ranges, attempt: Try, deadline: float) -> dict[str, float]:
     """Return the error of the model in which each layer is narrow alone, 0 of those that there was no time for."""
     errors = dict.fromkeys(layers, 0.0)
-    progress.begin("quantize", len(layers))
+    progress.begin("try", len(layers))
     for layer in layers:
         if time.monotonic() > deadline:
             break
@@ -200,7 +197,7 @@ def _keeping(costs: Mapping[str, float], kept: Sequence[str], choice: Choice, at
 
 
 def _fewest(costs: Mapping[str, float], candidates: Sequence[str], enough: Choice, attempt: Try) -> Choice:
-    """Return a choice that keeps fewer layers, by bisection, as errors seldom grow with their number."""
+    """Return a choice that keeps fewer layers, by bisection; not always the fewest, as errors may grow with more."""
     too_few = 0
     while len(enough.kept) - too_few > 1:
         found = _keeping(costs, candidates[: (too_few + len(enough.kept)) // 2], enough, attempt)

@@ -71,7 +71,7 @@ def telling(handler: Handler) -> Handler:
 
 
 def begin(step: str, total: int | None = None, *, counts: bool = True) -> None:
-    """Begin a step: ``import``, ``fold``, ``build``, ``schedule``, ``extract``, ``quantize`` or ``generate``.
+    """Begin a step: ``import``, ``fold``, ``build``, ``schedule``, ``extract``, ``try`` or ``generate``.
 
     ``total`` is its number of operators. A step that does not count them is reported at once.
     """

@@ -80,14 +80,15 @@ def prepare(reference: EngineSession, content: bytes, folder: Path, **shapes: li
     return prepared, reference.request("prepare", params, timeout=60)["inputs"]
 
 
-def quantize(reference: EngineSession, model: Path, inputs: Iterable[Path], out: Path, **more: Any) -> dict[str, Any]:
+def quantize(
+    reference: EngineSession, model: Path, inputs: Iterable[Path], out: Path, *, method: str = "quantize", **more: Any
+) -> dict[str, Any]:
     params = {"path": str(model), "inputs": [str(each) for each in inputs], "out_path": str(out), "threads": 1}
-    return reference.request("quantize", {**params, "seconds": 60, **more}, timeout=120)
+    return reference.request(method, {**params, "seconds": 60, **more}, timeout=120)
 
 
 def narrow(reference: EngineSession, model: Path, inputs: Iterable[Path], out: Path, **more: Any) -> dict[str, Any]:
-    params = {"path": str(model), "inputs": [str(each) for each in inputs], "out_path": str(out), "threads": 1}
-    return reference.request("narrow", {**params, "seconds": 60, **more}, timeout=120)
+    return quantize(reference, model, inputs, out, method="narrow", **more)
 
 
 def make_inputs(reference: EngineSession, specs: Trials, folder: Path, seed: int = 0) -> Path:

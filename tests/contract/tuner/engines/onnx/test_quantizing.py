@@ -71,15 +71,6 @@ told = [makers[node.input[0]].op_type if node.input[0] in makers else "input" fo
     assert inside.run(program, tmp_path / "q.onnx") == ["input", "MaxPool", "Flatten"]
 
 
-@pytest.fixture
-def outlying(reference: EngineSession, tmp_path: Path) -> tuple[Path, list[Path]]:
-    """A model whose second layer cannot bear integers, and inputs for it."""
-    path = tmp_path / "outlying.onnx"
-    path.write_bytes(models.outlying_network())
-    spec = {"name": "x", "dtype": "float32", "shape": [4, 16]}
-    return path, [asking.make_inputs(reference, [spec], tmp_path / str(seed), seed=seed) for seed in range(4)]
-
-
 def test_the_layer_that_hurts_stays_in_float32(
     reference: EngineSession, outlying: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
@@ -128,6 +119,31 @@ told = {method: list(map(float, found.ranges(method)["image"])) for method in ca
     low, high = told["entropy"]
     assert -5 < low < -2
     assert 2 < high < 6
+
+
+def test_the_least_squared_error_cuts_off_few_values_and_no_more() -> None:
+    program = """
+import numpy as np
+from tuner.engines.onnx import calibrating
+told = []
+for outliers in (1, 100):
+    counts = np.zeros(calibrating._BINS)
+    counts[: calibrating._BINS // 2], counts[-1] = 1000, outliers
+    told.append(list(map(float, calibrating._least_squares(counts, np.float32(0), np.float32(1)))))
+"""
+    (low, cut), (_, whole) = inside.run(program)
+    assert (low, whole) == (0, 1)
+    assert 0.4 < cut < 0.7
+
+
+def test_layers_that_lose_much_for_their_cost_stay_in_float32_first() -> None:
+    program = """
+from tuner.engines.onnx import sensitivity
+costs = {"dear": 10.0, "huge": 100.0, "cheap": 1.0}
+told = sensitivity._candidates(costs, {"dear": 0.2, "huge": 0.9, "cheap": 0.1})
+"""
+    # The second in this order has more of the multiplications than may stay.
+    assert inside.run(program) == ["cheap", "dear"]
 
 
 def test_ranges_are_the_same_however_few_tensors_a_run_returns(

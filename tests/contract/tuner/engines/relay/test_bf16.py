@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tuner.engines.relay.test_searching import inside_all
+from tests.support import models
 from tests.support.tuner.engines import asking
 from tuner.host import hardware
 from tuner.host.session import EngineSession
@@ -117,6 +118,30 @@ def test_products_agree_with_float32_within_their_precision(told: list[Any]) -> 
     none, some = operators["instructions"]
     assert none == 0
     assert some > 0
+
+
+def test_layers_that_the_onnx_engine_marks_stay_in_float32(reference: EngineSession, tmp_path: Path) -> None:
+    path, marked = tmp_path / "model.onnx", tmp_path / "marked.onnx"
+    path.write_bytes(models.outlying_network())
+    given = [asking.make_inputs(reference, [{"name": "x", "dtype": "float32", "shape": [4, 16]}], tmp_path)]
+    whole = asking.narrow(reference, path, given, marked, max_rel=10.0)["share"] * 10
+    kept = asking.narrow(reference, path, given, marked, max_rel=whole)["kept"]
+    assert 0 < len(kept) < 4
+    program = """
+import json, sys
+from tvm import relay
+from tuner.engines.relay import mixed_precision
+told = []
+for path in sys.argv[1:]:
+    dtypes = []
+    def visit(each):
+        if isinstance(each, relay.Call) and each.op.name == "nn.dense":
+            dtypes.append(each.args[0].checked_type.dtype)
+    relay.analysis.post_order_visit(mixed_precision.load(path, "bf16", rewrite=True).module["main"].body, visit)
+    told.append(dtypes.count("bfloat16"))
+print(json.dumps(told))
+"""
+    assert asking.told_inside("relay", program, path, marked) == [4, 4 - len(kept)]
 
 
 @has_instructions

@@ -208,7 +208,8 @@ def _quantize(
         context.note(sentence)
         return _Derived(choice=[sentence])
     counts = ", ".join(f"{count} {name}" for name, count in answer["quantized"].items())
-    kept = f"; {_kept(answer['kept'])}" if answer["kept"] else ""
+    names = answer["kept"]
+    kept = f"; the most sensitive stay in float32: {_named(names)} ({len(names)} in all)" if names else ""
     sentence = (
         f"For int8, the model was quantized with {calibration.source}: {counts}, ranges by {answer['ranges']}{kept}."
     )
@@ -226,14 +227,14 @@ def _narrow(context: JobContext, calibration: _Calibration, engines: Sequence[st
         return _Derived()
     if not answer["kept"]:
         return _Derived()
-    sentence = f"For bf16, by {calibration.source}, {_kept(answer['kept'])} of {answer['layers']} products."
+    count = f"{len(answer['kept'])} of {answer['layers']} products"
+    sentence = f"For bf16, {count} stay in float32, chosen by {calibration.source}: {_named(answer['kept'])}."
     context.note(sentence)
     return _Derived(files=[context.narrowed.name], choice=[sentence])
 
 
-def _kept(layers: Sequence[str]) -> str:
-    names = ", ".join(layers[:_MOST_NAMED]) + (", …" if len(layers) > _MOST_NAMED else "")
-    return f"the most sensitive stay in float32: {names} ({len(layers)} in all)"
+def _named(layers: Sequence[str]) -> str:
+    return ", ".join(layers[:_MOST_NAMED]) + (", …" if len(layers) > _MOST_NAMED else "")
 
 
 def _derive(

@@ -61,7 +61,10 @@ class ProfileView:
 
     def stacked(self, side: int) -> list[Bar]:
         """Return a bar for each part of a side, end to end; times below zero are noise, and have no width."""
-        scale, bars, at = _scale([self.whole]), [], 0.0
+        sides = zip(*(part.times for part in self.parts), strict=True)
+        # Of a side with a part below zero, the others add up to more than the whole.
+        longest = max(sum(max(0.0, each or 0.0) for each in times) for times in sides)
+        scale, bars, at = ROOM * (longest or 1.0), [], 0.0
         for part in self.parts:
             width = max(0.0, part.times[side] or 0.0) / scale
             bars.append(_bar(at, width))

@@ -10,7 +10,7 @@ import tvm
 from tvm import autotvm, te
 from tvm.autotvm.task.space import InstantiationError
 
-from tuner.engines.relay import corrections, plugins, workloads
+from tuner.engines.relay import corrections, plugins, prefetching, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.targets import resolve
@@ -69,7 +69,7 @@ def build_schedule(instantiate: Callable[[], tuple[Any, Any]], target: Any, path
         return arguments
 
     try:
-        arguments = compiling.build(RELEASE, make, assertions=False)
+        arguments = compiling.build(RELEASE, make, assertions=False, **prefetching.options(target))
     except Exception as error:  # noqa: BLE001 - a candidate may fail in any pass of TVM
         invalid = isinstance(error, InstantiationError) or "InstantiationError" in str(error)
         return "invalid_schedule" if invalid else "build_error", faults.with_trace(error)

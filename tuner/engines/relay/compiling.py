@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import autotvm, relay
 
-from tuner.engines.relay import corrections, importing, plans, simplifying
+from tuner.engines.relay import corrections, importing, plans, prefetching, simplifying
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.runtime import compiling, environment, faults, libraries, progress
 from tuner.engines.runtime.library.plan import Plan
@@ -159,6 +159,7 @@ def _build(imported: importing.Imported, target: Any, schedules: Schedules, form
             assertions=compiling.needs_assertions(form),
             instruments=[simplifying.Folding(), _Fused(), workspaces.instrument],
             disabled=simplifying.DONE,
+            **prefetching.options(target),
             **schedules.config,
         )
 

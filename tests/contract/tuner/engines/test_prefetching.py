@@ -1,0 +1,108 @@
+"""Prefetches in kernels as built: which machine code has them, and that they change no result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.tuner.engines import asking
+
+pytestmark = pytest.mark.engine
+
+BEFORE = """
+import json, sys, tempfile
+import numpy as np
+import tvm
+from tuner.engines.runtime import compiling, prefetching
+from tuner.engines.runtime.targets import native_cpu
+
+rows, inner, columns = map(int, sys.argv[1:])
+native = native_cpu(tvm)
+"""
+
+AFTER = """
+results, code = [], []
+generator = np.random.default_rng(0)
+operands = [generator.standard_normal(shape, np.float32) for shape in ((rows, inner), (columns // 32, inner, 32))]
+result = np.zeros((rows, columns), np.float32)
+for paid in ((), (native,)):
+    prefetching._CPUS = paid
+    module = build()
+    tensors = [tensor(each) for each in (*operands, result)]
+    module["product"](*tensors)
+    results.append(tensors[-1].numpy())
+    code.append(source(module).count("@llvm.prefetch"))
+assert np.allclose(results[0], operands[0] @ operands[1].transpose(1, 0, 2).reshape(inner, columns), atol=1e-2)
+print(json.dumps({"calls": code, "same": bool((results[0] == results[1]).all())}))
+"""
+
+RELAX = """
+from tvm import s_tir, te
+from tuner.engines.relax import prefetching as own
+
+def build():
+    a = te.placeholder((rows, inner), name="a")
+    w = te.placeholder((columns // 32, inner, 32), name="w")
+    k = te.reduce_axis((0, inner), "k")
+    product = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * w[j // 32, k, j % 32], k), name="product")
+    schedule = s_tir.Schedule(te.create_prim_func([a, w, product]))
+    block = schedule.get_sblock("product")
+    i, j, k = schedule.get_loops(block)
+    panel, vectors, lanes = schedule.split(j, [None, 2, 16])
+    schedule.reorder(panel, k, i, vectors, lanes)
+    schedule.vectorize(lanes)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": native})
+    module = tvm.IRModule({"product": schedule.mod["main"].with_attr("global_symbol", "product")})
+    return tvm.tirx.build(own.apply(module, target), target=target)
+
+tensor, source = tvm.runtime.tensor, lambda module: module.inspect_source("ll")
+"""
+
+RELAY = """
+from tvm import te
+from tuner.engines.relay import prefetching as own
+from tuner.engines.relay.release import RELEASE
+
+def build():
+    a = te.placeholder((rows, inner), name="a")
+    w = te.placeholder((columns // 32, inner, 32), name="w")
+    k = te.reduce_axis((0, inner), "k")
+    product = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * w[j // 32, k, j % 32], k), name="product")
+    schedule = te.create_schedule(product.op)
+    sums = schedule.cache_write(product, "global")
+    panel, inside = schedule[product].split(product.op.axis[1], factor=32)
+    schedule[product].reorder(panel, product.op.axis[0], inside)
+    schedule[sums].compute_at(schedule[product], panel)
+    i, j = sums.op.axis
+    vectors, lanes = schedule[sums].split(j, factor=16)
+    schedule[sums].reorder(sums.op.reduce_axis[0], i, vectors, lanes)
+    schedule[sums].vectorize(lanes)
+    target = tvm.target.Target(f"llvm -mcpu={native}")
+    make = lambda: tvm.build(schedule, [a, w, product], target=target, name="product")
+    return compiling.build(RELEASE, make, assertions=False, **own.options(target))
+
+tensor, source = tvm.nd.array, lambda module: module.get_source("ll")
+"""
+BUILDS = {"relax": RELAX, "relay": RELAY}
+LARGE, SMALL, MANY = (8, 512, 512), (8, 64, 64), (1024, 512, 512)
+"""Rows, inner dimension and columns: 1 MiB of weights, 16 KiB, and 1 MiB for many rows."""
+
+
+def asked(engine: str, sizes: tuple[int, int, int]) -> Any:
+    return asking.told_inside(engine, BEFORE + BUILDS[engine] + AFTER, *map(str, sizes))
+
+
+@pytest.mark.parametrize("engine", BUILDS)
+def test_products_of_few_rows_ask_for_their_weights_and_compute_the_same(engine: str) -> None:
+    found = asked(engine, LARGE)
+    without, with_prefetches = found["calls"]
+    assert without == 0
+    assert with_prefetches > 0
+    assert found["same"]
+
+
+@pytest.mark.parametrize("engine", BUILDS)
+@pytest.mark.parametrize("sizes", [SMALL, MANY], ids=["small weights", "many rows"])
+def test_other_products_do_not_ask(engine: str, sizes: tuple[int, int, int]) -> None:
+    assert asked(engine, sizes) == {"calls": [0, 0], "same": True}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,14 +53,14 @@ def _call(load: Any, index: Any, *arguments: int) -> Any:
     return tirx.call_llvm_intrin("void", "llvm.prefetch", address, *(tirx.const(each, "int32") for each in arguments))
 
 
-def _given(function: Any) -> dict[Any, int]:
-    """Return the elements of the flat buffers that lowering declares for those of the parameters."""
-    found: dict[Any, int] = {}
+def _given(function: Any) -> dict[Any, Any]:
+    """Return the shapes of the flat buffers that lowering declares for those of the parameters."""
+    found: dict[Any, Any] = {}
 
     def see(node: Any) -> None:
         data = node.data
         if isinstance(data, tvm.ir.Call) and any(data.args[0].same_as(each) for each in function.params):
-            found[node.buffer] = math.prod(int(size) for size in node.buffer.shape)
+            found[node.buffer] = node.buffer.shape
 
     tvm_ffi.structural_walk(function.body, (tirx.DeclBuffer, see))
     return found

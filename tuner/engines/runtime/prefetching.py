@@ -76,8 +76,8 @@ class Walks:
     substitute: Callable[[Any, dict[Any, Any]], Any]
     linear: Callable[[Any, list[Any]], Any]
     """TVM's ``detect_linear_equation``."""
-    given: Callable[[Any], dict[Any, int]]
-    """Returns the elements of each flat buffer of a function's parameters, by what ``source`` returns for its reads."""
+    given: Callable[[Any], dict[Any, Sequence[Any]]]
+    """Returns the shape of each flat buffer of a function's parameters, by what ``source`` returns for its reads."""
     source: Callable[[Any], Any | None]
     """Returns what a node reads, None if it does not read a buffer."""
     call: Callable[..., Any]
@@ -92,12 +92,12 @@ class Prefetching:
     def __init__(self, release: Release, walks: Walks) -> None:
         self._tir = getattr(release.tvm, release.tir)
         self._data_type = release.tvm.DataType
-        self._integer = self._tir.IntImm
         self._walks = walks
 
     def add(self, function: Any) -> Any:
         """Return the ``PrimFunc`` with prefetches of what it is given."""
-        given = self._walks.given(function)
+        shapes = self._walks.given(function)
+        given = {source: math.prod(map(int, shape)) for source, shape in shapes.items() if self._are_known(shape)}
         around: list[Any] = []
         asked: dict[Any, dict[Any, list[Any]]] = {}
         """By loop and buffer: the same weights may be read for several rows."""
@@ -131,7 +131,7 @@ class Prefetching:
 
     def _requests(self, load: Any, store: Any, around: Sequence[Any], size: int) -> tuple[Any, list[Any]] | None:
         """Return the variable of the loop to ask in, and the statements that ask."""
-        if not all(isinstance(loop.extent, self._integer) for loop in around):
+        if not self._are_known([loop.extent for loop in around]):
             return None
         [index], item = load.indices, self._bytes(load)
         if isinstance(index, self._tir.Ramp):
@@ -163,9 +163,12 @@ class Prefetching:
         """Return the factors of the innermost loops, as many as ``index`` is a linear function of."""
         for outer in range(len(around)):
             factors = self._walks.linear(index, [loop.loop_var for loop in around[outer:]])
-            if factors and all(isinstance(each, self._integer) for each in factors[:-1]):
+            if factors and self._are_known(factors[:-1]):
                 return [int(each) for each in factors[:-1]]
         return []
+
+    def _are_known(self, sizes: Sequence[Any]) -> bool:
+        return all(isinstance(each, self._tir.IntImm) for each in sizes)
 
     def _uses(self, expression: Any, variable: Any) -> bool:
         return any(variable.same_as(each) for each in self._tir.analysis.undefined_vars(expression))

@@ -2,8 +2,9 @@
 
 Each model of ``bench.samples`` is tuned in f32 and in each narrower precision by a service without records, judged by
 200 rows of its own (``data``) or by seeded inputs (``seeds``). A precision ``passes`` if its job met the default
-accuracy gate. ``ms`` is the published build's median and ``vs_ort`` that of ONNX Runtime, timed beside it, divided by
-``ms``: so precisions of several jobs can be compared. ``nncf`` is OpenVINO's own int8, calibrated and judged by the
+accuracy gate. ``published`` runs the bundle, ``ms`` is its median and ``vs_ort`` that of ONNX Runtime in f32, timed
+beside it, divided by ``ms``: so precisions of several jobs can be compared. ``compiled_ms`` and ``compiled_vs_ort`` are
+those of the compiled build, if another runtime is faster. ``nncf`` is OpenVINO's own int8, calibrated and judged by the
 same rows. Rows are kept by commit, so that an interrupted run continues.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 from bench import latency, note, rows, show, zoo
 from bench.rows import Row
-from domain.artifacts import Variant
+from domain.artifacts import Runtime, Variant
 from domain.jobs import Precision
 from tuner.host import environments, hardware
 from tuner.host.catalogue import EngineSpec
@@ -88,7 +89,7 @@ def _row(model: zoo.ZooModel, options: argparse.Namespace, home: Path) -> Row:
                 def tuned(precision: Precision, given: str | None) -> dict[str, Any]:
                     job = client.tune(
                         uploaded, precision=precision, seconds=options.seconds, threads=options.threads,
-                        input_shapes=model.input_shapes, data=given, runtimes=["tvm"],
+                        input_shapes=model.input_shapes, data=given,
                     )  # fmt: skip
                     return _outcome(job)
 
@@ -125,12 +126,18 @@ def _outcome(job: Job) -> dict[str, Any]:
 def of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outcome of a job that succeeded, and what it says of the quantization."""
     timings = report["timings"]
-    ours, theirs = (timings.get(name, {}).get("median") for name in (report["published"], Variant.REFERENCE))
+    ran = report["published"] if report["runtime"] == Runtime.TVM else report["runtime_variant"] or Variant.REFERENCE
+    names = (ran, report["published"], Variant.REFERENCE)
+    fastest, compiled, theirs = (timings.get(name, {}).get("median") for name in names)
+    precision = report["precision"] if report["runtime"] == Runtime.TVM else report["runtime_precision"]
     return {
         "passes": True,
         "said": next((each for each in report["choice"] if each.startswith("For int8")), ""),
-        "ms": ours and 1000 * ours,
-        "vs_ort": theirs / ours if ours and theirs else None,
+        "published": f"{report['runtime']} {precision}",
+        "ms": fastest and 1000 * fastest,
+        "vs_ort": theirs / fastest if fastest and theirs else None,
+        "compiled_ms": compiled and 1000 * compiled,
+        "compiled_vs_ort": theirs / compiled if compiled and theirs else None,
     }
 
 

@@ -322,6 +322,9 @@ class Conditions:
     """What was noisy."""
 
 
+_BITS = {"f32": 32, "fp16": 16, "bf16": 16, "int8": 8}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """The final comparison of a job."""
@@ -340,7 +343,10 @@ class Report:
     runtime_version: str = ""
     """Empty for ``tvm``: ``engines`` has its toolchain."""
     runtime_model: str = ""
-    """File of the bundle that it runs: the original, the prepared or the rewritten model; empty for ``tvm``."""
+    """File of the bundle that it runs: the original, the prepared, the rewritten or the quantized model; empty for
+    ``tvm``."""
+    runtime_precision: str = "f32"
+    """In which that runtime computes."""
     runtime_options: dict[str, str] = field(default_factory=dict)
     """As the runtime names them; its defaults hold for others."""
     summary: str
@@ -371,6 +377,11 @@ class Report:
         """Whether every output of the published variant was compared and agrees."""
         found = self.verifications.get(self.published)
         return found is not None and found.is_complete
+
+    @property
+    def narrowest(self) -> str:
+        """Return the precision in which the bundle computes in its runtime or without it, whichever is narrower."""
+        return min((self.precision, self.runtime_precision), key=_BITS.__getitem__)
 
     @property
     def fastest(self) -> Variant:

@@ -426,6 +426,7 @@ class Report(BaseModel):
     )
     runtime_version: str = Field(description="Of that runtime; empty for tvm.")
     runtime_model: str = Field(description="The bundle's file that it runs; empty for tvm.")
+    runtime_precision: str = Field(description="In which that runtime computes; f32 for tvm.")
     runtime_options: dict[str, str] = Field(description="Options of that runtime that differ from its defaults.")
     runtime_speedup_over_untuned: float | None = Field(
         description="Of the bundle in its runtime; null without a time of either."

@@ -62,9 +62,10 @@ RECORDS = "records.json"
 README = "README.md"
 EXAMPLE = "example.py"
 ORIGINAL, PREPARED, REWRITTEN = "original.onnx", "prepared.onnx", "rewritten.onnx"
+QUANTIZED = "quantized.onnx"
 """Models of bundles that run with another runtime: as uploaded, with fixed shapes and folded constants, and that with
-operators replaced for compilers. A bundle has at most one."""
-MODELS = frozenset({ORIGINAL, PREPARED, REWRITTEN})
+operators replaced for compilers, or that in int8. A bundle has at most one."""
+MODELS = frozenset({ORIGINAL, PREPARED, REWRITTEN, QUANTIZED})
 TEXTS = frozenset({MANIFEST, EVIDENCE, RECORDS, README, EXAMPLE})
 FILES = TEXTS.union(*COMPILED.values(), *ADDED.values(), STANDALONE, {WEIGHTS}, MODELS, BUILD_FILES)
 """All files that a bundle may contain, except a wheel."""
@@ -218,6 +219,7 @@ def evidence(report: Report, profile: Profile | None = None) -> dict[str, Any]:
         "runtime_variant": str(report.fastest),
         "runtime_version": report.runtime_version,
         "runtime_model": report.runtime_model,
+        "runtime_precision": report.runtime_precision,
         "runtime_options": report.runtime_options,
         "runtime_speedup_over_untuned": report.runtime_speedup_over_untuned,
         "benchmark": {str(variant): dataclasses.asdict(timing) for variant, timing in report.timings.items()},

@@ -24,6 +24,7 @@ class OtherRuntime:
     model: str
     """Name of the file that it runs."""
     threads: int
+    precision: str = "f32"
     options: dict[str, str] = field(default_factory=dict)
     """As the runtime names them."""
 

@@ -42,7 +42,11 @@ def run(context: JobContext) -> BenchmarkResult:
     if report.runtime is not Runtime.TVM:
         chosen = candidates.competing[report.fastest]
         complete = replace(
-            complete, runtime_version=chosen.version, runtime_model=chosen.model, runtime_options=chosen.options
+            complete,
+            runtime_version=chosen.version,
+            runtime_model=chosen.model,
+            runtime_options=chosen.options,
+            runtime_precision=str(chosen.precision),
         )
         files = (runtimes.model(context, chosen.model).name,)
     profile = profiling.measure(context, complete)

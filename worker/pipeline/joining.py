@@ -319,7 +319,7 @@ def _between(models: _Models, served: Served) -> Iterator[dict[str, int]]:
 
 def _narrowest(parts: Sequence[Part]) -> Precision:
     """The precision whose limits hold for a size between: with ``auto``, the parts' may differ."""
-    found = {Precision(part.artifact.precision) for part in parts}
+    found = {Precision(part.artifact.report.precision) for part in parts}
     return next((each for each in found if each is not Precision.F32), Precision.F32)
 
 

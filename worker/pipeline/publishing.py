@@ -59,7 +59,7 @@ def artifact(context: JobContext, result: PublishResult) -> Artifact:
         target=context.placement.target.identity,
         device_key=context.placement.device.key,
         toolchain=_toolchain(context, report).identity,
-        precision=report.precision,
+        precision=report.narrowest,
         bundle_format=_format(context),
         verified=report.is_verified,
         report=report,
@@ -108,6 +108,7 @@ def _runtime(context: JobContext, report: Report) -> OtherRuntime | None:
         version=report.runtime_version,
         model=report.runtime_model,
         threads=context.threads,
+        precision=report.runtime_precision,
         options=report.runtime_options,
     )
 

@@ -1,7 +1,8 @@
 """Runtimes that users have today, ONNX Runtime and OpenVINO, as candidates for what the bundle runs with.
 
-Each runs the prepared model and, as far as the job's budget allows, the original and the rewritten one; then the
-fastest of these with one option changed at a time. Every candidate is verified before it is timed, and the fastest one
+Each runs the prepared model and, as far as the job's budget allows, the original and the rewritten one; in jobs that
+consider narrower precisions also the quantized one, and OpenVINO in bf16; then the fastest of these with one option
+changed at a time. Every candidate is verified before it is timed, and the fastest one
 of each runtime competes in the benchmark. The reference, which is ONNX Runtime with its own options on the prepared
 model, is one of them.
 
@@ -26,6 +27,7 @@ from tuner.host import catalogue
 from tuner.results import bundle, timing
 from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.results.timing import Timed
+from tuner.search import precisions
 from worker import total_limit
 from worker.engines import ONNX
 from worker.pipeline import recovery, references, verifying
@@ -49,9 +51,12 @@ class _Kind:
     options: Mapping[str, str]
     changes: Sequence[tuple[str, dict[str, str]]]
     """Options to try, with their description."""
+    narrow: Mapping[Precision, Mapping[str, str]]
+    """Options with which it computes the prepared model in a narrower precision."""
 
 
 _SPINNING = "session.intra_op.allow_spinning"
+_HINT = "INFERENCE_PRECISION_HINT"
 _KINDS = (
     _Kind(
         runtime=Runtime.ONNXRUNTIME,
@@ -62,13 +67,15 @@ _KINDS = (
             ("no arena", {"enable_cpu_mem_arena": "0"}),
             ("no spinning", {_SPINNING: "0"}),
         ),
+        narrow={},
     ),
     # Its own default is bfloat16 where the CPU has that.
     _Kind(
         runtime=Runtime.OPENVINO,
         variant=Variant.OPENVINO,
-        options={"INFERENCE_PRECISION_HINT": "f32"},
+        options={_HINT: "f32"},
         changes=(),
+        narrow={Precision.BF16: {_HINT: "bf16"}},
     ),
 )
 
@@ -84,6 +91,7 @@ class Candidate:
     version: str
     model: str = bundle.PREPARED
     """Name of the file in the bundle."""
+    precision: Precision = Precision.F32
     options: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -147,7 +155,7 @@ def described(context: JobContext, candidate: Candidate) -> OtherRuntime:
     """Return what manifests say of it."""
     return OtherRuntime(
         name=str(candidate.runtime), version=candidate.version, model=candidate.model, threads=context.threads,
-        options=candidate.options,
+        precision=str(candidate.precision), options=candidate.options,
     )  # fmt: skip
 
 
@@ -188,6 +196,7 @@ class _Comparison:
         """A candidate for each model, the reference among those of ONNX Runtime."""
         context = self._context
         yield self._candidate(bundle.PREPARED)
+        yield from self._narrow()
         # Preparation leaves some models as they are.
         if context.model.digest != bundle.file_digest(context.prepared):
             original = model(context, bundle.ORIGINAL)
@@ -199,17 +208,30 @@ class _Comparison:
         if context.rewritten.exists():
             yield self._candidate(bundle.REWRITTEN, ("rewritten model",))
 
+    def _narrow(self) -> Iterator[Candidate]:
+        """A candidate for each narrower precision that the job considers and the runtime has."""
+        considered = self._context.results.imported.precisions
+        for precision, options in self._kind.narrow.items():
+            if precision in considered and str(precision) in self._engine().hello.get("precisions", ()):
+                yield self._candidate(bundle.PREPARED, (str(precision),), options, precision)
+        if Precision.INT8 in considered and self._context.quantized.exists():
+            yield self._candidate(bundle.QUANTIZED, (str(Precision.INT8),), precision=Precision.INT8)
+
     def _with_changes(self, base: Candidate) -> Iterator[Candidate]:
         for text, options in self._kind.changes:
             if _SPINNING not in options or self._context.threads > 1:
-                yield self._candidate(base.model, (*base.words, text), options)
+                yield self._candidate(base.model, (*base.words, text), {**base.options, **options}, base.precision)
 
     def _candidate(
-        self, file: str, words: tuple[str, ...] = (), options: Mapping[str, str] = MappingProxyType({})
+        self,
+        file: str,
+        words: tuple[str, ...] = (),
+        options: Mapping[str, str] = MappingProxyType({}),
+        precision: Precision = Precision.F32,
     ) -> Candidate:
         made = Candidate(
             words=words, variant=self._kind.variant, runtime=self._kind.runtime, version=self._version(), model=file,
-            options={**self._kind.options, **options},
+            precision=precision, options={**self._kind.options, **options},
         )  # fmt: skip
         return self._reference if made.is_reference else made
 
@@ -242,19 +264,29 @@ class _Comparison:
             found = verifying.compare(
                 self._context, engine, candidate.variant, folder, self._context.seeded_inputs,
                 self._context.expected_outputs, kinds=self._context.results.baseline.kinds, rows=self._context.rows,
-                precision=Precision.F32, place=_place(self._context, candidate),
+                precision=candidate.precision, place=_place(self._context, candidate),
             )  # fmt: skip
         except (errors.EngineError, errors.InvalidRequest) as error:
             recovery.tolerate(self._context, error)
             self._leave_out(candidate, f"does not run: {error.message[:200]}", right=False)
             return False
-        if not found.passed:
-            wrong = next((error for error in found.outputs if not error.passed), None)
-            reason = f": output {wrong.output}: {wrong.found} ({wrong.allowed} allowed)" if wrong else ""
-            self._leave_out(candidate, f"wrong results{reason}", right=False)
+        objection = self._objection(candidate, found)
+        if objection:
+            self._leave_out(candidate, objection, right=False)
             return False
         self._right[candidate.name] = candidate, found
         return True
+
+    def _objection(self, candidate: Candidate, found: Verification) -> str:
+        """Why its results do not do; empty if they do."""
+        if candidate.precision is not Precision.F32:
+            gate = precisions.gate_of(self._context.request, candidate.precision)
+            passes, said = precisions.passes(found, gate, candidate.precision)
+            return "" if passes else said
+        if found.passed:
+            return ""
+        wrong = next((error for error in found.outputs if not error.passed), None)
+        return "wrong results" + (f": output {wrong.output}: {wrong.found} ({wrong.allowed} allowed)" if wrong else "")
 
     def _best(self) -> Candidate | None:
         """The fastest candidate; of those that differ by no more than noise, the first, which changes least."""
@@ -313,7 +345,7 @@ def contender(candidate: Candidate, verdict: str, *, verified: bool, seconds: fl
     engine = ONNX if candidate.is_reference else catalogue.RUNNING[candidate.runtime]
     return Contender(
         name=candidate.name, tuner=None, engine=engine, rewritten=candidate.model == bundle.REWRITTEN,
-        seconds=seconds, verified=verified, verdict=verdict,
+        precision=str(candidate.precision), seconds=seconds, verified=verified, verdict=verdict,
     )  # fmt: skip
 
 
@@ -342,7 +374,7 @@ def _write(context: JobContext, candidate: Candidate) -> Path:
     manifest = Manifest(
         model_digest=context.model.digest, model_name=context.model.name, variant=str(candidate.variant),
         target=placement.target.text, threads=context.threads, device_key=placement.device.key,
-        toolchain={"engine": catalogue.RUNNING[candidate.runtime]}, precision=str(Precision.F32),
+        toolchain={"engine": catalogue.RUNNING[candidate.runtime]}, precision=str(candidate.precision),
         inputs=context.inputs, outputs=context.outputs, created_by=f"tunesmith {release.VERSION}",
         runtime=described(context, candidate), files={candidate.model: bundle.file_digest(file)},
     )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Report, Runtime, Variant
-from domain.jobs import RunnerKind, Tuner, TunerOptions
+from domain.jobs import Precision, RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
 from tuner.results import bundle, timing
@@ -145,6 +145,70 @@ def test_a_faster_openvino_runs_the_bundle(raced: Bench) -> None:
     assert {each["runtime"] for each in raced.script.asked("run") if each["engine"] == "openvino"} == {"openvino"}
     narrowed = raced.report(run(raced, runtimes=(Runtime.TVM, Runtime.ONNXRUNTIME)))
     assert Variant.OPENVINO not in narrowed.timings
+
+
+ABLE = {"relay": ["f32", "bf16", "int8"]}
+
+
+@pytest.fixture
+def narrow(raced: Bench) -> Bench:
+    """Builds may be narrower than float32, and OpenVINO computes in bf16."""
+    raced.script.precisions = ABLE
+    raced.script.hellos["openvino"] = {**INSTALLED["openvino"], "precisions": ["f32", "bf16"]}
+    raced.script.rewritings = {}
+    return raced
+
+
+def test_openvino_in_bf16_runs_the_bundle_of_a_job_that_considers_bf16(narrow: Bench) -> None:
+    narrow.script.run_seconds = {**narrow.script.run_seconds, "openvino-bf16": 0.25e-3, "openvino": 0.5e-3}
+    job_id = run(narrow, precision=Precision.BF16, tuner=Tuner.AUTOTVM)
+    found, options = narrow.report(job_id), {"INFERENCE_PRECISION_HINT": "bf16"}
+    assert (found.runtime, found.runtime_precision, found.runtime_model, found.runtime_options) == (
+        Runtime.OPENVINO, "bf16", bundle.PREPARED, options,
+    )  # fmt: skip
+    assert found.verifications[Variant.OPENVINO].precision == "bf16"
+    assert told(found)["openvino, bf16"].startswith("runs the bundle: ")
+    assert {each.name: each.precision for each in found.portfolio}["openvino, bf16"] == "bf16"
+    manifest = opened(narrow, job_id)
+    assert manifest.runtime == OtherRuntime(
+        name="openvino", version="2026.4.1", model=bundle.PREPARED, threads=2, precision="bf16", options=options
+    )
+
+
+@pytest.mark.parametrize("runtime", [Runtime.ONNXRUNTIME, Runtime.OPENVINO])
+def test_runtimes_run_the_quantized_model_of_a_job_that_considers_int8(narrow: Bench, runtime: Runtime) -> None:
+    narrow.script.run_seconds = {**narrow.script.run_seconds, f"{runtime}-int8": 0.25e-3}
+    job_id = run(narrow, precision=Precision.INT8, tuner=Tuner.AUTOTVM)
+    found = narrow.report(job_id)
+    assert (found.runtime, found.runtime_precision, found.runtime_model) == (runtime, "int8", bundle.QUANTIZED)
+    manifest = opened(narrow, job_id)
+    assert manifest.runtime is not None
+    assert (manifest.runtime.model, manifest.runtime.precision) == (bundle.QUANTIZED, "int8")
+    assert (narrow.home / "opened" / bundle.QUANTIZED).read_bytes().startswith(b"quantized")
+
+
+def test_an_artifact_has_the_precision_that_its_runtime_computes_in(narrow: Bench) -> None:
+    narrow.script.run_seconds = {**narrow.script.run_seconds, "openvino-bf16": 0.1e-3, "openvino": 0.5e-3}
+    job_id = run(narrow, precision=Precision.AUTO, tuner=Tuner.AUTOTVM)
+    found = narrow.artifact(job_id)
+    assert (found.precision, found.report.runtime_precision) == ("bf16", "bf16")
+    assert opened(narrow, job_id).precision == found.report.precision
+
+
+def test_jobs_in_f32_and_cpus_without_bf16_have_no_narrow_candidate(narrow: Bench) -> None:
+    assert "openvino, bf16" not in told(narrow.report(run(narrow, tuner=Tuner.AUTOTVM)))
+    narrow.script.hellos["openvino"] = INSTALLED["openvino"]
+    found = told(narrow.report(run(narrow, precision=Precision.BF16, tuner=Tuner.AUTOTVM)))
+    assert "openvino" in found
+    assert "openvino, bf16" not in found
+
+
+def test_a_narrow_runtime_that_is_not_accurate_does_not_compete(narrow: Bench) -> None:
+    narrow.script.run_seconds = {**narrow.script.run_seconds, "openvino-bf16": 0.1e-3}
+    narrow.script.inaccurate = frozenset({"bf16"})
+    found = narrow.report(run(narrow, precision=Precision.AUTO, tuner=Tuner.AUTOTVM))
+    assert told(found)["openvino, bf16"].startswith("The bf16 build was rejected: output y is off by 40 %")
+    assert found.runtime_precision != "bf16"
 
 
 def test_the_options_of_onnx_runtime_are_chosen_one_after_the_other(raced: Bench) -> None:

@@ -24,7 +24,13 @@ HANDLERS = {
 
 def _hello() -> Json:
     toolchain = {"engine": "openvino", "openvino": openvino.__version__.partition("-")[0]}
-    return {"engine": "openvino", "toolchain": toolchain, "methods": sorted(HANDLERS)}
+    able = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return {
+        "engine": "openvino",
+        "toolchain": toolchain,
+        "methods": sorted(HANDLERS),
+        "precisions": ["f32", *(["bf16"] if "BF16" in able else [])],
+    }
 
 
 if __name__ == "__main__":

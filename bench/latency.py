@@ -51,7 +51,7 @@ _HUNG_AFTER = 600.0
 _ROWS = Path(__file__).parents[1] / "docs" / "reference" / "latency.json"
 _SHOWN = (
     "published", "summary", "speedup_over_untuned", "precision", "portfolio", "conditions", "runtime",
-    "runtime_variant", "runtime_version", "runtime_model", "runtime_options",
+    "runtime_variant", "runtime_version", "runtime_model", "runtime_precision", "runtime_options",
 )  # fmt: skip
 """Fields kept from a job's report."""
 
@@ -318,7 +318,7 @@ class _Measurement:
                 engine = "openvino" if job["report"]["runtime"] == "openvino" else "sides"
                 yield Side(
                     name=f"published {precision}", engine=engine, kind="session", path=bundle,
-                    precision=manifest["precision"],
+                    precision=manifest["runtime"]["precision"],
                 )  # fmt: skip
 
     def _has_other_runtime(self, precision: str) -> bool:

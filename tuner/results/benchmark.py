@@ -61,7 +61,7 @@ def judge(
         speedup_over_reference=over_reference,
         runtime=runtimes.get(fastest, Runtime.TVM),
         runtime_variant=fastest if fastest in runtimes else None,
-        summary=_summary(medians, set(verifications), correct, published, reference, has_records, fastest)
+        summary=_summary(medians, verifications, correct, published, reference, has_records, fastest)
         + _unproven_outputs(verifications[published], reference)
         + _noise(conditions),
         compared_with=reference,
@@ -155,7 +155,7 @@ def _chance(won: int, rounds: int) -> float:
 
 def _summary(
     medians: Mapping[Variant, float],
-    built: set[Variant],
+    verifications: Mapping[Variant, Verification],
     correct: set[Variant],
     published: Variant,
     reference: str,
@@ -163,7 +163,7 @@ def _summary(
     fastest: Variant,
 ) -> str:
     """Describe the speedup, then the reference; first, if they are faster, the bundle's runtime and the reference."""
-    crashed = Variant.TUNED in built and Variant.TUNED not in medians
+    crashed = Variant.TUNED in verifications and Variant.TUNED not in medians
     parts = [_crash(medians) if crashed else _gain(medians, correct, published, has_records)]
     if Variant.REFERENCE in medians and fastest is not Variant.REFERENCE:
         ratio = medians[Variant.REFERENCE] / medians[published]
@@ -171,7 +171,9 @@ def _summary(
         parts.insert(place, _against_reference(ratio, str(published), reference))
     if fastest is not published:
         ratio = medians[published] / medians[fastest]
-        other = f"{fastest.title(reference)} is {ratio:.2f}× as fast as {published}"
+        found = verifications.get(fastest)
+        narrow = f" in {found.precision}" if found and found.precision != "f32" else ""
+        other = f"{fastest.title(reference)}{narrow} is {ratio:.2f}× as fast as {published}"
         parts.insert(0, f"{other}, so the bundle runs with it where it is installed")
     first, *others = parts
     return "; ".join([first[0].upper() + first[1:], *(_lowered(part) for part in others)]) + "."

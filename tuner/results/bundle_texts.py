@@ -224,6 +224,7 @@ _FILES = {
     "original.onnx": "the model as it was uploaded, for the runtime above",
     "prepared.onnx": "the model with fixed shapes and folded constants, for the runtime above",
     "rewritten.onnx": "the prepared model with operators replaced for compilers, for the runtime above",
+    "quantized.onnx": "the model in int8, with quantized weights and activations (QDQ), for the runtime above",
     "mod.so": "a shared library, for `tvm.runtime.load_module` or `dlopen`",
     "mod.tar": "object files, for `tvm.runtime.load_module`, which links them, or a linker of your own",
     "mod.a": "a static library whose functions register themselves: link it whole (`-Wl,--whole-archive`) with TVM's "
@@ -320,7 +321,7 @@ def _runtime(manifest: Manifest) -> str:
     if other is None:
         return "what was compiled"
     options = "".join(f", `{name}={value}`" for name, value in other.options.items())
-    return f"`{other.requirement}` on `{other.model}`{options}, else what was compiled"
+    return f"`{other.requirement}` on `{other.model}` in {other.precision}{options}, else what was compiled"
 
 
 _TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}

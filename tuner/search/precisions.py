@@ -50,12 +50,18 @@ def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tup
     """Return whether a build may be published, and a sentence with the reason in numbers."""
     if not found.outputs:
         return False, f"The {precision} build did not run."
-    wrong = [reason for error in found.outputs if (reason := _objection(error, gate))]
-    if not found.keeps_labels and found.rows and found.rows.labelled:
-        wrong.append(f"top-1 on the labels falls by {found.rows.labelled.lost:.1%}; {MOST_LOST:.0%} are allowed")
+    wrong = objections(found, gate)
     if wrong:
         return False, f"The {precision} build was rejected: {'; '.join(wrong)}."
     return True, f"The {precision} build passes: {_worst(found)}."
+
+
+def objections(found: Verification, gate: AccuracyGate) -> list[str]:
+    """Return why results in a narrower precision do not pass the gate, in numbers; empty if they pass."""
+    wrong = [reason for error in found.outputs if (reason := _objection(error, gate))]
+    if not found.keeps_labels and found.rows and found.rows.labelled:
+        wrong.append(f"top-1 on the labels falls by {found.rows.labelled.lost:.1%}; {MOST_LOST:.0%} are allowed")
+    return wrong
 
 
 def not_met(found: Mapping[Precision, tuple[Verification, AccuracyGate]]) -> errors.AccuracyNotMet:

@@ -47,8 +47,8 @@ def on_rows(bundle: Path, data: Path, model: Path | None) -> dict[str, Any]:
 
     Without ``model``, the one in the bundle is the reference; a bundle that has none is compared with labels alone.
     Returns the verification of what was compiled, as in a job's report, and whether it ``passed``, in every runtime
-    that the bundle may run with; without a reference only its ``rows``. Raises InvalidInput with the
-    code ``data_mismatch`` or ``no_reference``, and as ``local.run_bundle`` does.
+    that the bundle may run with, else that of the first which fails; without a reference only its ``rows``. Raises
+    InvalidInput with the code ``data_mismatch`` or ``no_reference``, and as ``local.run_bundle`` does.
     """
     for file in filter(None, (data, model)):
         if not file.is_file():
@@ -60,7 +60,8 @@ def on_rows(bundle: Path, data: Path, model: Path | None) -> dict[str, Any]:
         if known is None:
             return {"precision": manifest.precision, "passed": None, "rows": asdict(_labelled(folder, manifest, data))}
         found = _verified(folder, manifest, known, data)
-    return {**asdict(found[0]), "passed": all(each.passed for each in found)}
+    told = next((each for each in found if not each.passed), found[0])
+    return {**asdict(told), "passed": told.passed}
 
 
 @contextmanager
@@ -114,7 +115,8 @@ def _fitting(manifest: Manifest, data: Path) -> Manifest:
 def _verified(folder: Path, manifest: Manifest, model: Path, data: Path | None) -> list[Verification]:
     """Verify what was compiled and, if the bundle has one and it is installed, its model in another runtime.
 
-    With ``data``, on its rows beside seeded inputs, as a job does.
+    Each by the limits of the precision that it computes in. With ``data``, on its rows beside seeded inputs, as a job
+    does.
     """
     from domain.artifacts import Variant
     from domain.errors import EngineNotInstalled
@@ -125,15 +127,13 @@ def _verified(folder: Path, manifest: Manifest, model: Path, data: Path | None) 
 
     shapes = {spec.name: [size for size in spec.shape if isinstance(size, int)] for spec in manifest.inputs}
     prepared = _inspector().prepare(model, shapes, folder / "prepared.onnx")
-    precision = Precision(manifest.precision)
-    seeds = verification.seeds_for(precision, with_data=data is not None)
-    is_judged = data is not None and precision is not Precision.F32
-    runs: dict[str, dict[str, Any]] = {manifest.engine: {}}
+    runs: dict[str, tuple[Precision, dict[str, Any]]] = {manifest.engine: (Precision(manifest.precision), {})}
     if manifest.runtime is not None and manifest.runtime.name in catalogue.RUNNING:
         with suppress(EngineNotInstalled):
             name = catalogue.RUNNING[manifest.runtime.name]
             environments.interpreter(catalogue.get(name), connection.home())
-            runs[name] = {"runtime": manifest.runtime.name}
+            runs[name] = Precision(manifest.runtime.precision), {"runtime": manifest.runtime.name}
+    seeds = max((verification.seeds_for(each, with_data=data is not None) for each, _ in runs.values()), key=len)
     with _engines(folder, manifest, list(runs)) as (reference, engines):
         seeded = verification.seed_inputs(
             reference, prepared.inputs, folder / "inputs", model=prepared.path, seeds=seeds
@@ -151,15 +151,16 @@ def _verified(folder: Path, manifest: Manifest, model: Path, data: Path | None) 
             reference, prepared.path, [*seeded.paths, *(few.inputs if few else ())],
             [*expected, *(few.expected if few else ())], threads=1,
         )  # fmt: skip
+        judged = AccuracyGate(top1=precisions.LEAST_TOP1) if data is not None else AccuracyGate()
         return [
             verification.verify(
-                reference, engine, variant=Variant(manifest.variant), bundle=folder / "bundle",
+                reference, engines[name], variant=Variant(manifest.variant), bundle=folder / "bundle",
                 inputs=seeded.paths, expected=expected, folder=folder / "written",
-                place={"threads": manifest.threads, **runs[name]}, precision=manifest.precision,
-                gate=AccuracyGate(top1=precisions.LEAST_TOP1) if is_judged else AccuracyGate(),
+                place={"threads": manifest.threads, **place}, precision=str(precision),
+                gate=AccuracyGate() if precision is Precision.F32 else judged,
                 model=prepared.path, kinds=seeded.kinds, seeds=seeds, rows=rows,
             )
-            for name, engine in engines.items()
+            for name, (precision, place) in runs.items()
         ]  # fmt: skip
 
 

@@ -51,22 +51,21 @@ def _format(found: Mapping[str, Any]) -> str:
 
 
 def _timings(report: Mapping[str, Any], precision: str) -> None:
+    precision = report.get("precision", precision)
     headers = ["", *_STATISTICS, "max error", ""]
     rows = [
         [
             _label(report, variant),
             *(_milliseconds(report["timings"][variant][name]) for name in _STATISTICS),
             _error(report["verifications"].get(variant)),
-            _mark(report, variant),
+            _mark(report, variant, precision),
         ]
         for variant in _VARIANTS
         if variant in report["timings"]
     ]
     if not rows:
         return
-    output.paragraph(
-        f"Execution time summary (ms; {report.get('precision', precision)}; errors against {report['compared_with']}):"
-    )
+    output.paragraph(f"Execution time summary (ms; {precision}; errors against {report['compared_with']}):")
     lines = [f"  {text}" for text in output.table(headers, rows, right=True)]
     for text in lines if max(map(len, lines)) <= output.width() else _upright(report, headers, rows):
         output.line(text)
@@ -98,9 +97,11 @@ def _sizes(report: Mapping[str, Any]) -> None:
     output.line()
 
 
-def _mark(report: Mapping[str, Any], variant: str) -> str:
+def _mark(report: Mapping[str, Any], variant: str, precision: str) -> str:
     if variant == _runtime(report):
-        return "runs the bundle"
+        # Earlier releases knew runtimes in f32 alone.
+        actual = report.get("runtime_precision", "f32")
+        return "runs the bundle" + ("" if actual == precision else f" in {actual}")
     return "published" if report["published"] == variant else ""
 
 

@@ -2,9 +2,8 @@
 
 Each runs the prepared model and, as far as the job's budget allows, the original and the rewritten one; in jobs that
 consider narrower precisions also the quantized one, and OpenVINO in bf16; then the fastest of these with one option
-changed at a time. Every candidate is verified before it is timed, and the fastest one
-of each runtime competes in the benchmark. The reference, which is ONNX Runtime with its own options on the prepared
-model, is one of them.
+changed at a time. Every candidate is verified before it is timed, and the fastest one of each runtime competes in the
+benchmark. The reference, which is ONNX Runtime with its own options on the prepared model, is one of them.
 
 Candidates run as the bundle's users run them: by ``tunesmith.runtime``, from a folder with a manifest and the model.
 """
@@ -280,13 +279,12 @@ class _Comparison:
     def _objection(self, candidate: Candidate, found: Verification) -> str:
         """Why its results do not do; empty if they do."""
         if candidate.precision is not Precision.F32:
-            gate = precisions.gate_of(self._context.request, candidate.precision)
-            passes, said = precisions.passes(found, gate, candidate.precision)
-            return "" if passes else said
+            wrong = precisions.objections(found, precisions.gate_of(self._context.request, candidate.precision))
+            return f"not accurate enough: {'; '.join(wrong)}" if wrong else ""
         if found.passed:
             return ""
-        wrong = next((error for error in found.outputs if not error.passed), None)
-        return "wrong results" + (f": output {wrong.output}: {wrong.found} ({wrong.allowed} allowed)" if wrong else "")
+        error = next((error for error in found.outputs if not error.passed), None)
+        return "wrong results" + (f": output {error.output}: {error.found} ({error.allowed} allowed)" if error else "")
 
     def _best(self) -> Candidate | None:
         """The fastest candidate; of those that differ by no more than noise, the first, which changes least."""

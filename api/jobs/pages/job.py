@@ -213,6 +213,7 @@ _MEANINGS = {
     "original.onnx": "the model as it was uploaded, for the runtime of the bundle",
     "prepared.onnx": "the model with fixed shapes and folded constants, for the runtime of the bundle",
     "rewritten.onnx": "the prepared model with operators replaced for compilers, for the runtime of the bundle",
+    "quantized.onnx": "the model in int8, with quantized weights and activations (QDQ), for the runtime of the bundle",
     "libmodel.a": "the compiled network, for static programs",
     "libmodel.h": "declares the function of libmodel.a",
     bundle.LIBRARY: "the compiled network, for TVM",

@@ -301,6 +301,27 @@ def test_rows_that_prove_nothing_are_refused(
     assert "\nhint: " in err
 
 
+@pytest.mark.skipif("avx512_bf16" not in Path("/proc/cpuinfo").read_text(), reason="the CPU has no bf16")
+def test_a_runtime_is_checked_by_the_limits_of_its_own_precision(capsys: Capture, built: Path, tmp_path: Path) -> None:
+    inside.run(f"import os; os.chdir({str(tmp_path)!r}){_ROWS}")
+    facts, compiled = bundle.open_bundle(built, tmp_path / "unpacked"), built.with_name("compiled")
+    for precision in ("bf16", "f32"):
+        runtime = manifest.OtherRuntime(
+            name="openvino", version="2026", model=bundle.PREPARED, threads=1, precision=precision,
+            options={"INFERENCE_PRECISION_HINT": "bf16"},
+        )  # fmt: skip
+        bundle.write(
+            tmp_path / f"{precision}.tar", compiled=compiled, manifest=replace(facts, files={}, runtime=runtime),
+            report=NOTHING_TUNED, model=built.with_name("prepared.onnx"),
+        )  # fmt: skip
+    told = parsed(capsys, "check", "bf16.tar", "--data", "plain.npz")
+    assert (told["passed"], told["precision"]) == (True, "f32"), "the library's"
+    status, _, err = run(capsys, "verify", "bf16.tar", "--model", built.with_name("model.onnx"))
+    assert status == 0, err
+    status, out, _ = run(capsys, "check", "f32.tar", "--data", "plain.npz")
+    assert (status, out.startswith("NOT accurate enough")) == (1, True), "it computes in bf16, and claims f32"
+
+
 def test_a_wrong_bundle_fails_its_check(capsys: Capture, built: Path, tmp_path: Path) -> None:
     inside.run(f"import os; os.chdir({str(tmp_path)!r}){_ROWS}")
     (tmp_path / "other.onnx").write_bytes(models.small_network(seed=1))

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from domain.artifacts import Artifact, Runtime, Variant
-from domain.jobs import JobState, Tuner, TunerOptions
+from domain.jobs import JobState, Precision, Tuner, TunerOptions
 from storage import artifacts
 from tests.support import models
 from tests.support.tuner.engines import asking
@@ -42,11 +43,11 @@ def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
 
 
-def run(bench: Bench, *runtimes: Runtime) -> Artifact:
+def run(bench: Bench, *runtimes: Runtime, **request: Any) -> Artifact:
+    wanted = {"content": models.odd_convolution(), "tuner": Tuner.METASCHEDULE} | request
     job_id = bench.job(
-        trials=1, content=models.odd_convolution(), tuner=Tuner.METASCHEDULE, threads=1,
-        tuner_options=TunerOptions(rewrite=False), runtimes=(Runtime.TVM, *runtimes),
-    )  # fmt: skip
+        trials=1, threads=1, tuner_options=TunerOptions(rewrite=False), runtimes=(Runtime.TVM, *runtimes), **wanted
+    )
     engines = InstalledEngines(home=bench.home, settings=TunerSettings())
     replace(bench.runtime(benchmark_seconds=10.0), engines=engines).run_job(job_id)
     job = bench.get(job_id)
@@ -91,3 +92,35 @@ def test_a_faster_runtime_runs_the_bundle_where_it_can_be_imported(
     assert alone["runtime"] == "library"
     assert f"{runtime} cannot be imported" in alone["reason"]
     assert told["sum"] == pytest.approx(alone["sum"], rel=1e-4)
+
+
+CPU = Path("/proc/cpuinfo").read_text()
+
+
+@pytest.mark.parametrize(
+    ("precision", "flag", "names"),
+    [
+        (Precision.BF16, "avx512_bf16", {"openvino, bf16"}),
+        (Precision.INT8, "avx512_vnni", {"onnxruntime, int8", "openvino, int8"}),
+    ],
+)
+def test_runtimes_compete_in_the_precision_of_the_job(
+    bench: Bench, tmp_path: Path, precision: Precision, flag: str, names: set[str]
+) -> None:
+    if flag not in CPU:
+        pytest.skip(f"the CPU has no {flag}")
+    found = run(
+        bench, Runtime.ONNXRUNTIME, Runtime.OPENVINO, precision=precision, content=models.small_network(),
+        tuner=Tuner.AUTOTVM, input_shapes={"image": (1, 3, 16, 16)},
+    )  # fmt: skip
+    report = found.report
+    contenders = {each.name: each for each in report.portfolio if each.name in names}
+    assert contenders.keys() == names
+    for each in contenders.values():
+        assert (each.precision, each.verified) == (precision, True), each.verdict
+    assert found.precision == report.precision == precision
+    manifest = bundle.open_bundle(bench.blobs.path(found.digest), tmp_path / "opened")
+    if manifest.runtime is None:
+        assert report.runtime is Runtime.TVM
+    else:
+        assert manifest.runtime.precision == report.runtime_precision

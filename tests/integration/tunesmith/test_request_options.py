@@ -141,6 +141,25 @@ def test_a_report_says_what_was_not_compared(capsys: pytest.CaptureFixture[str],
     assert told in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize(
+    ("library", "runtime", "told"), [("bf16", "bf16", "runs the bundle"), ("f32", "int8", "runs the bundle in int8")]
+)
+def test_a_report_says_in_which_precision_the_runtime_computes(
+    capsys: pytest.CaptureFixture[str], library: str, runtime: str, told: str
+) -> None:
+    times = {"samples": [], "ci_low": None, "ci_high": None}
+    times |= dict.fromkeys(("mean", "median", "p90", "max", "min", "std"), 1e-3)
+    report: dict[str, Any] = {
+        "timings": {"untuned": times, "openvino": times}, "verifications": {}, "published": "untuned",
+        "precision": library, "runtime": "openvino", "runtime_variant": "openvino", "runtime_precision": runtime,
+        "compared_with": "ONNX Runtime", "engines": {}, "choice": [], "failed_tasks": [], "summary": "So it is.",
+    }  # fmt: skip
+    reports.comparison(report, precision="auto")
+    lines = capsys.readouterr().out.splitlines()
+    assert f"(ms; {library}; errors against ONNX Runtime)" in lines[0]
+    assert next(line for line in lines if "openvino" in line).rstrip().endswith(told)
+
+
 @pytest.mark.usefixtures("url")
 def test_the_best_of_a_precision(
     capsys: pytest.CaptureFixture[str], onnx: Path, worker: ScriptedWorker, tmp_path: Path

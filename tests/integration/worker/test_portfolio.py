@@ -167,6 +167,7 @@ def test_openvino_in_bf16_runs_the_bundle_of_a_job_that_considers_bf16(narrow: B
         Runtime.OPENVINO, "bf16", bundle.PREPARED, options,
     )  # fmt: skip
     assert found.verifications[Variant.OPENVINO].precision == "bf16"
+    assert found.summary.startswith("OpenVINO in bf16 is ")
     assert told(found)["openvino, bf16"].startswith("runs the bundle: ")
     assert {each.name: each.precision for each in found.portfolio}["openvino, bf16"] == "bf16"
     manifest = opened(narrow, job_id)
@@ -203,12 +204,25 @@ def test_jobs_in_f32_and_cpus_without_bf16_have_no_narrow_candidate(narrow: Benc
     assert "openvino, bf16" not in found
 
 
-def test_a_narrow_runtime_that_is_not_accurate_does_not_compete(narrow: Bench) -> None:
-    narrow.script.run_seconds = {**narrow.script.run_seconds, "openvino-bf16": 0.1e-3}
-    narrow.script.inaccurate = frozenset({"bf16"})
+@pytest.mark.parametrize("name", ["openvino, bf16", "openvino, int8", "onnxruntime, int8"])
+def test_a_narrow_runtime_that_is_not_accurate_does_not_compete(narrow: Bench, name: str) -> None:
+    precision = name.split(", ")[1]
+    narrow.script.run_seconds = {**narrow.script.run_seconds, name.replace(", ", "-"): 0.1e-3}
+    narrow.script.inaccurate = frozenset({precision})
     found = narrow.report(run(narrow, precision=Precision.AUTO, tuner=Tuner.AUTOTVM))
-    assert told(found)["openvino, bf16"].startswith("The bf16 build was rejected: output y is off by 40 %")
-    assert found.runtime_precision != "bf16"
+    assert told(found)[name].startswith("not accurate enough: output y is off by 40 % of its largest magnitude; the")
+    assert precision not in (found.runtime_precision, found.narrowest)
+
+
+def test_a_narrow_runtime_that_does_not_run_does_not_compete(narrow: Bench) -> None:
+    def refuse(method: str, params: dict[str, Any]) -> None:
+        if method == "run" and params.get("bundle", "").endswith("openvino-bf16"):
+            raise errors.EngineRequestFailed("run_failed", "no such primitive")
+
+    narrow.script.refuse = refuse
+    found = narrow.report(run(narrow, precision=Precision.BF16, tuner=Tuner.AUTOTVM))
+    assert told(found)["openvino, bf16"] == "does not run: no such primitive"
+    assert found.runtime_precision == "f32"
 
 
 def test_the_options_of_onnx_runtime_are_chosen_one_after_the_other(raced: Bench) -> None:

@@ -99,6 +99,28 @@ def test_the_runtime_is_the_fastest_right_one_and_the_usual_one_of_equals(
     assert report.summary.startswith(told)
 
 
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_runtime_in_a_narrower_precision_is_named_with_it_and_runs_only_what_passes(passed: bool) -> None:
+    narrow = replace(verification(Variant.OPENVINO, passed=passed), precision="bf16")
+    timings = constant(reference=4e-3, untuned=4e-3, tuned=2e-3, openvino=1e-3)
+    report = judge(timings, {**BOTH_RIGHT, Variant.OPENVINO: narrow}, runtimes=RUNTIMES)
+    assert report.summary.startswith(
+        "OpenVINO in bf16 is 2.00× as fast as tuned, so the bundle" if passed else "Tuning made it 2.00× as fast"
+    )
+    assert report.runtime is (Runtime.OPENVINO if passed else Runtime.TVM)
+
+
+@pytest.mark.parametrize(
+    ("library", "runtime", "narrowest"),
+    [("f32", "f32", "f32"), ("f32", "bf16", "bf16"), ("int8", "f32", "int8"), ("bf16", "int8", "int8")],
+)
+def test_a_bundle_is_as_precise_as_the_narrower_of_its_library_and_its_runtime(
+    library: str, runtime: str, narrowest: str
+) -> None:
+    report = judge(constant(untuned=2e-3), BOTH_RIGHT)
+    assert replace(report, precision=library, runtime_precision=runtime).narrowest == narrowest
+
+
 def test_a_faster_onnx_runtime_becomes_the_runtime_and_the_best_build_stays_published() -> None:
     report = judge(constant(reference=1e-3, untuned=4e-3, tuned=2e-3), BOTH_RIGHT, runtimes=REFERENCE)
     assert (report.runtime, report.published, report.fastest) == (

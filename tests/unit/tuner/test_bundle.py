@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -148,21 +149,28 @@ def test_the_evidence_and_the_records_are_inside(tar: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("runtime", "variant", "model", "options", "title"),
+    ("runtime", "variant", "model", "precision", "options", "title"),
     [
-        (Runtime.ONNXRUNTIME, None, bundle.PREPARED, {}, "ONNX Runtime"),
-        (Runtime.ONNXRUNTIME, Variant.ONNXRUNTIME, bundle.ORIGINAL, {"enable_cpu_mem_arena": "0"}, "ONNX Runtime"),
-        (Runtime.OPENVINO, Variant.OPENVINO, bundle.REWRITTEN, {"INFERENCE_PRECISION_HINT": "f32"}, "OpenVINO"),
+        (Runtime.ONNXRUNTIME, None, bundle.PREPARED, "f32", {}, "ONNX Runtime"),
+        (
+            Runtime.ONNXRUNTIME, Variant.ONNXRUNTIME, bundle.ORIGINAL, "f32", {"enable_cpu_mem_arena": "0"},
+            "ONNX Runtime",
+        ),
+        (Runtime.ONNXRUNTIME, Variant.ONNXRUNTIME, bundle.QUANTIZED, "int8", {}, "ONNX Runtime"),
+        (Runtime.OPENVINO, Variant.OPENVINO, bundle.REWRITTEN, "f32", {"INFERENCE_PRECISION_HINT": "f32"}, "OpenVINO"),
+        (Runtime.OPENVINO, Variant.OPENVINO, bundle.PREPARED, "bf16", {"INFERENCE_PRECISION_HINT": "bf16"}, "OpenVINO"),
     ],
-)
+)  # fmt: skip
 def test_a_bundle_that_runs_with_another_runtime_has_the_model_for_it(
-    compiled: Path, tar: Path, tmp_path: Path, runtime: Runtime, variant: Variant | None, model: str,
+    compiled: Path, tar: Path, tmp_path: Path, runtime: Runtime, variant: Variant | None, model: str, precision: str,
     options: dict[str, str], title: str,
 ) -> None:  # fmt: skip
-    other = OtherRuntime(name=str(runtime), version="1.31.1", model=model, threads=2, options=options)
+    other = OtherRuntime(
+        name=str(runtime), version="1.31.1", model=model, threads=2, precision=precision, options=options
+    )
     report = dataclasses.replace(
         REPORT, runtime=runtime, runtime_variant=variant, runtime_version="1.31.1", runtime_model=model,
-        runtime_options=options,
+        runtime_precision=precision, runtime_options=options,
     )  # fmt: skip
     (tmp_path / "p.onnx").write_bytes(b"a model")
     bundle.write(
@@ -175,10 +183,12 @@ def test_a_bundle_that_runs_with_another_runtime_has_the_model_for_it(
     evidence = json.loads((tmp_path / "out" / "evidence.json").read_text())
     assert (evidence["runtime"], evidence["published"]) == (runtime, "tuned")
     assert (evidence["runtime_variant"], evidence["runtime_model"]) == (variant or "reference", model)
-    assert evidence["runtime_options"] == options
+    assert (evidence["runtime_precision"], evidence["runtime_options"]) == (precision, options)
     readme = readme_of(tmp_path / "out")
     assert f"{title} 1.31.1 was faster than the library. The session uses it, on\n`{model}`" in readme
     assert f"    pip install {runtime}==1.31.1\n" in readme
+    assert f"| runtime | `{runtime}==1.31.1` on `{model}` in {precision}" in readme
+    assert re.search(rf"^\* `{model}`: the .*model", readme, re.MULTILINE)
     assert all(f"`{name}={value}`" in readme for name, value in options.items())
     assert 'InferenceSession(".").run' in readme
     lacking = rewritten(tmp_path / "o.tar", lambda info, data: [] if info.name == model else [(info, data)])

@@ -621,6 +621,7 @@ def _bytes(field: int, content: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     encoded = bytearray()
+    value %= 1 << 64
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
         value >>= 7

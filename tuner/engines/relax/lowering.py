@@ -16,7 +16,7 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import fast_math, importing, targets
+from tuner.engines.relax import concatenations, fast_math, importing, targets
 from tuner.engines.runtime import faults
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
@@ -133,7 +133,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
             [
                 relax.backend.DispatchSampling(),
                 relax.backend.DispatchSortScan(),
-                transform.LegalizeOps(fast_math.legalizations() if build.rewrite else None),
+                transform.LegalizeOps(_legalizations(build)),
                 transform.AnnotateTIROpPattern(),
                 transform.FoldConstant(),
                 transform.FuseOps(),
@@ -142,6 +142,11 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
                 transform.AttachAttrLayoutFreeBuffers(),
             ],
         )
+
+
+def _legalizations(build: Lowering) -> dict[str, Any]:
+    joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
+    return joined | (fast_math.legalizations() if build.rewrite else {})
 
 
 def _with_layout(module: Any, layout: list[str]) -> Any:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import tvm
@@ -19,7 +20,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 from tvm.target import codegen
 
-from tuner.engines.relax import targets
+from tuner.engines.relax import concatenations, targets
 from tuner.engines.runtime import progress
 
 _NEON_LANES = 4
@@ -306,7 +307,7 @@ def apply(module: Any, target: Any) -> Any:
 def default(module: Any, target: Any) -> Any | None:
     """Return the CPU ``Schedule`` of a module with one function, or None if no rule fits."""
     machine = Machine.of(target)
-    for rule in (_by_rows, _softmax_like, _tiled, _plain):
+    for rule in (_by_rows, _softmax_like, _joined, _tiled, _plain):
         try:
             return rule(s_tir.Schedule(module), machine, target)
         except Exception as error:  # noqa: BLE001 - primitives raise ScheduleError, and others on unusual functions
@@ -399,6 +400,32 @@ def _softmax_like(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa:
     if found is None:
         raise _Unfit("not of the form of softmax")
     return found
+
+
+def _joined(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+    """Compute each part of a concatenation in a loop of its own."""
+    if any(_is_reduction(schedule, block) for block in _blocks(schedule)):
+        raise _Unfit("it reduces")
+    _inline(schedule)
+    found = [(block, concatenations.borders(schedule.get(block))) for block in _blocks(schedule)]
+    if not any(joined for _, joined in found):
+        raise _Unfit("it joins nothing")
+    for block, joined in found:
+        if joined:
+            _divide(schedule, block, *joined, machine)
+        else:
+            _stream(schedule, block, machine)
+    return schedule
+
+
+def _divide(schedule: Any, block: Any, axis: int, borders: list[int], machine: Machine) -> None:
+    loops = schedule.get_loops(block)
+    outer, is_shared = loops[:axis], _is_worth_threads(schedule, block, machine)
+    if is_shared and math.prod(int(schedule.get(loop).extent) for loop in outer) < machine.threads:
+        raise _Unfit("its parts would take turns")
+    schedule.loop_partition(loops[axis], [end - begin for begin, end in pairwise([0, *borders])] + [None])
+    if is_shared:
+        schedule.parallel(schedule.fuse(*outer))
 
 
 def _tiled(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule

@@ -118,6 +118,36 @@ def test_rows_of_any_length_are_summed_and_normalized(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_concatenations_choose_between_no_parts(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, threads: int
+) -> None:
+    """Parts are computed in loops of their own or copied, and the results are exact."""
+    model = asking.prepare(reference, networks.concatenations(), tmp_path)[0]
+    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=threads)
+    assert {output["output"]: output["max_abs"] for output in outputs} == dict.fromkeys(
+        ("last", "middle", "turned", "many", "stacked", "nested", "counts"), 0.0
+    )
+    found = asking.told_inside("relax", JOINED, model, target, str(threads))
+    # Parts along the first axis would have to take turns.
+    shared = {1: 0, 2: 1}[threads]
+    assert found == {"chosen": shared, "divided": 5 - shared, "copied": 2}
+
+
+JOINED = """
+import collections, json, sys
+import tvm
+from tuner.engines.relax import importing, lowering, schedules
+importing.install()
+path, target, threads = sys.argv[1:]
+build = lowering.Lowering.of({"model": path, "target": target, "threads": int(threads)})
+module = schedules.apply(lowering.lower(importing.load(path), build), build.target)
+scripts = [each.script() for name, each in module.functions_items() if "concatenate" in name.name_hint]
+kinds = ["divided" if "_partition" in each else "chosen" if "if_then_else" in each else "copied" for each in scripts]
+print(json.dumps({"chosen": 0} | collections.Counter(kinds)))
+"""
+
+
 def test_convolutions_may_keep_their_layout(
     relax: EngineSession, reference: EngineSession, prepared: Path, target: str, tmp_path: Path
 ) -> None:

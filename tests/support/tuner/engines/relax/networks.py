@@ -82,6 +82,33 @@ def rows(columns: int) -> bytes:
     return models.model(nodes, inputs={"x": whole}, outputs=outputs, tensors=tensors, opset=18)
 
 
+def concatenations() -> bytes:
+    """Along every axis of ``x`` [2, 300, 96] and ``y`` [2, 300, 30]: of few parts and many, between other operators."""
+    parts = [f"part{place}" for place in range(20)]
+    nodes = [
+        _node("Neg", ["y"], ["minus"]),
+        _node("Concat", ["x", "minus", "y"], ["columns"], axis=2),
+        _node("Relu", ["columns"], ["last"]),
+        _node("Concat", ["x", "x"], ["middle"], axis=-2),
+        _node("Concat", ["y", "minus"], ["first"], axis=0),
+        _node("Concat", ["x", "x"], ["stacked"], axis=0),
+        _node("Transpose", ["first"], ["turned"], perm=[2, 0, 1]),
+        _node("Split", ["x", "sizes"], parts, axis=1),
+        _node("Concat", [*reversed(parts), "x"], ["many"], axis=-2),
+        _node("Concat", parts[:10], ["low"], axis=1),
+        _node("Concat", parts[10:], ["high"], axis=1),
+        _node("Concat", ["high", "low"], ["nested"], axis=1),
+        _node("Cast", ["y"], ["integers"], to=_INT64),
+        _node("Concat", ["integers"] * 17, ["whole"], axis=0),
+        _node("Cast", ["whole"], ["counts"], to=1),
+    ]
+    tensors = [_tensor("sizes", (20,), _INT64, struct.pack("<20q", *(1, 29) * 10))]
+    outputs = {"last": (2, 300, 156), "middle": (2, 600, 96), "turned": (30, 4, 300), "many": (2, 600, 96)}
+    outputs |= {"stacked": (4, 300, 96), "nested": (2, 300, 96), "counts": (34, 300, 30)}
+    inputs = {"x": (2, 300, 96), "y": (2, 300, 30)}
+    return models.model(nodes, inputs=inputs, outputs=outputs, tensors=tensors, opset=18)
+
+
 def matmul(*, rows: int = 16, inner: int = 32, columns: int = 16) -> bytes:
     """One operator and no weights: ``a`` [rows, inner] times ``b`` [inner, columns]."""
     nodes = [_node("MatMul", ["a", "b"], ["product"])]

@@ -1,0 +1,89 @@
+"""Concatenations, each part by itself.
+
+TVM computes a concatenation as a choice between its parts for every element. LLVM makes masked loads of this, one for
+each part, and a load whose lanes are all masked still takes hundreds of cycles where its address is not mapped.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import ir
+
+MOST_PARTS = 16
+"""Parts up to which a concatenation is a choice, which operators before and after it can be fused with.
+
+The size of such a function grows with the square of their number.
+"""
+_CONCAT = "relax.concat"
+
+
+def legalizations() -> dict[str, Any]:
+    """Return functions for ``LegalizeOps``, by operator: concatenations of many parts copy one after the other."""
+    usual = tvm.ir.Op.get(_CONCAT).get_attr("FLegalize")
+
+    def legalize(builder: Any, call: Any) -> Any:
+        parts = call.args[0]
+        while isinstance(parts, relax.Var) and builder.lookup_binding(parts) is not None:
+            parts = builder.lookup_binding(parts)
+        if not isinstance(parts, relax.Tuple) or len(parts.fields) <= MOST_PARTS or not _is_fixed(call, parts):
+            return usual(builder, call)
+        function = builder.add_func(_copies(parts.fields, int(call.attrs.axis or 0), call.ty), "concatenate")
+        return relax.call_tir(function, parts, call.ty)
+
+    return {_CONCAT: legalize}
+
+
+def _is_fixed(call: Any, parts: Any) -> bool:
+    return all(_sizes(each.ty) is not None for each in (call, *parts.fields))
+
+
+def _sizes(type_: Any) -> list[int] | None:
+    shape = type_.shape
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tvm.tirx.IntImm) for size in shape.values):
+        return None
+    return [int(size) for size in shape.values]
+
+
+def _copies(parts: Any, axis: int, result: Any) -> Any:
+    """Return a tensor function that copies each part to its place in the result."""
+    with IRBuilder() as builder, ir.prim_func(is_private=True, s_tir=True):
+        ir.func_attr({"tirx.noalias": True})
+        sources = [ir.arg(f"part{place}", _buffer(part.ty)) for place, part in enumerate(parts)]
+        joined = ir.arg("T_concat", _buffer(result))
+        start = 0
+        for source in sources:
+            _copy(source, joined, axis % len(source.shape), start)
+            start += int(source.shape[axis])
+    return builder.get()
+
+
+def _buffer(type_: Any) -> Any:
+    return ir.buffer([tvm.tirx.const(size, "int64") for size in _sizes(type_) or []], str(type_.dtype))
+
+
+def _copy(source: Any, joined: Any, axis: int, start: int) -> None:
+    with ir.grid(*source.shape) as loops, ir.sblock("T_concat"):
+        read = ir.axis.remap("S" * len(source.shape), loops)
+        written = [index + start if place == axis else index for place, index in enumerate(read)]
+        ir.reads(source[tuple(read)])
+        ir.writes(joined[tuple(written)])
+        ir.buffer_store(joined, source[tuple(read)], written)
+
+
+def borders(statement: Any) -> tuple[int, list[int]] | None:
+    """Return the axis of a block that joins parts, and where all but the first begin; None if it joins none."""
+    script = statement.body.script()
+    found = {}
+    for place, each in enumerate(statement.iter_vars):
+        begins = {int(begin) for begin in re.findall(rf"\(T\.int64\((\d+)\) <= {each.var.name},", script)}
+        inside = sorted(begin for begin in begins if 0 < begin < int(each.dom.extent))
+        if inside:
+            found[place] = inside
+    if len(found) != 1 or len(*found.values()) >= MOST_PARTS:
+        return None
+    return next(iter(found.items()))

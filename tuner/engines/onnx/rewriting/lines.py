@@ -2,8 +2,9 @@
 
 TVM tiles a convolution along the width of its output, by a divisor of it. Imported from one-dimensional layers, the
 long axis is the height and the width is 1: one position at a time, and a quarter of the processor's speed. Such a
-convolution is converted to height 1, together with the elementwise operators and the pool after it. A width without
-good divisors is padded, and the excess is cut off at the end.
+convolution is converted to height 1, together with the elementwise operators and pools after it, so that nothing
+between two of them changes the layout; zeros in front of it become its own padding. A width without good divisors is
+padded, and the excess is cut off at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _MOST_PADDING = 32
 _WORTH = 0.95
 """Padding must reduce the cost below this share, because the padding is copied once more."""
 _VIEWS = ("Reshape", "Slice", "Squeeze", "Unsqueeze")
-_POOLS = {"GlobalMaxPool": "MaxPool", "GlobalAveragePool": "AveragePool"}
+_GLOBAL_POOLS = {"GlobalMaxPool": "MaxPool", "GlobalAveragePool": "AveragePool"}
+_POOLS = tuple(_GLOBAL_POOLS.values())
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
@@ -49,6 +51,8 @@ class _Line(graphs.Turned):
 
     length: int
     width: int
+    zeros: tuple[int, int] = (0, 0)
+    """Zeros before and after these elements that are still to be added: a convolution adds them to its own."""
 
 
 class _Turning(graphs.GraphWalk[_Line]):
@@ -60,16 +64,23 @@ class _Turning(graphs.GraphWalk[_Line]):
         if node.op_type in graphs.ELEMENTWISE:
             return self.elementwise(node, shape)
         line = self.forms.get(node.input[0])
-        if line is None:
+        if line is None or any(line.zeros):
             return None
+        if node.op_type == "Pad":
+            return self._zeros(node, line)
         if node.op_type in _VIEWS:
             return line if self._is_view(node, shape, line) else None
         if node.op_type == "BatchNormalization":
             return replace(line, name=self.emit_like(node, [line.name, *node.input[1:]]))
-        return self._pool(node, line) if node.op_type in _POOLS else None
+        if node.op_type in _POOLS:
+            return self._pool(node, shape, line)
+        return self._global_pool(node, line) if node.op_type in _GLOBAL_POOLS else None
 
     def restore(self, form: _Line, name: str) -> None:
-        self.reshaped(self._cut(form), self.shapes[name], name)
+        before, after = form.zeros
+        cut = self._cut(form)
+        whole = self.filled(cut, [0, 0, 0, before, 0, 0, 0, after]) if any(form.zeros) else cut
+        self.reshaped(whole, self.shapes[name], name)
 
     def _convolution(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Line | None:
         source, kernel = self.shapes.get(node.input[0]), self.constants.get(node.input[1])
@@ -83,6 +94,7 @@ class _Turning(graphs.GraphWalk[_Line]):
         if axis == 3 and width == length and node.input[0] not in self.forms:
             return None
         data = self._columns(node.input[0], (*source[:2], 1, source[axis]))
+        before, after = self.forms[node.input[0]].zeros if node.input[0] in self.forms else (0, 0)
         weights = self.array(kernel.name).reshape(*kernel.dims[:2], 1, kernel.dims[axis])
         rank, along = len(shape) - 2, axis - 2
         ones, none = [1] * rank, [0] * (2 * rank)
@@ -95,7 +107,7 @@ class _Turning(graphs.GraphWalk[_Line]):
             kernel_shape=[1, kernel.dims[axis]],
             strides=[1, stride],
             dilations=[1, (graphs.attribute(node, "dilations") or ones)[along]],
-            pads=[0, pads[along], 0, pads[along + rank] + (width - length) * stride],
+            pads=[0, before + pads[along], 0, after + pads[along + rank] + (width - length) * stride],
             auto_pad="NOTSET",
         )
         return _Line(name=name, length=length, width=width)
@@ -113,7 +125,7 @@ class _Turning(graphs.GraphWalk[_Line]):
     def operand(self, name: str, shape: tuple[int, ...], form: _Line) -> str | None:
         other, constant = self.forms.get(name), self.constants.get(name)
         if other:
-            same = (other.length, other.width) == (form.length, form.width) and self.shapes.get(name) == shape
+            same = replace(other, name=form.name) == replace(form, zeros=(0, 0)) and self.shapes.get(name) == shape
             return other.name if same else None
         if constant is None:
             return None if name else ""
@@ -125,12 +137,59 @@ class _Turning(graphs.GraphWalk[_Line]):
             return None
         return self.constant(name, self.array(name).reshape(*dims[:2], 1, columns))
 
-    def _pool(self, node: onnx.NodeProto, line: _Line) -> _Line:
+    def _zeros(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
+        source = self.shapes[node.input[0]]
+        pads = self._pads(node, len(source))
+        along = 2 if len(source) == 3 or source[3] == 1 else 3
+        places = (along, along + len(source))
+        if pads is None or any(pads[place] for place in range(len(pads)) if place not in places) or min(pads) < 0:
+            return None
+        return replace(line, zeros=(pads[places[0]], pads[places[1]]))
+
+    def _pads(self, node: onnx.NodeProto, rank: int) -> list[int] | None:
+        """Return the zeros that a ``Pad`` puts before each axis, then after each; None if it does something else."""
+        if graphs.attribute(node, "mode", b"constant") != b"constant" or len(node.input) > 3:
+            return None
+        if len(node.input) == 1:
+            return None if graphs.attribute(node, "value") else list(graphs.attribute(node, "pads"))
+        value = node.input[2] if len(node.input) == 3 else ""
+        if node.input[1] not in self.constants or (value and (value not in self.constants or self.array(value).any())):
+            return None
+        pads = [int(each) for each in self.array(node.input[1])]
+        return pads if len(pads) == 2 * rank else None
+
+    def _pool(self, node: onnx.NodeProto, shape: tuple[int, ...], line: _Line) -> _Line | None:
+        """Pool windows of the line; those of its ``length`` read nothing after it, as it is cut where they would."""
+        rank = len(shape) - 2
+        along = 0 if rank == 1 or shape[3] == self.shapes[node.input[0]][3] == 1 else 1
+        ones, none = [1] * rank, [0] * (2 * rank)
+        given = {name: graphs.attribute(node, name) or ones for name in ("kernel_shape", "strides", "dilations")}
+        pads = graphs.attribute(node, "pads") or none
+        is_plain = graphs.attribute(node, "auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
+        others = [each[place] for each in given.values() for place in range(rank) if place != along]
+        if (
+            not is_plain
+            or graphs.attribute(node, "ceil_mode")
+            or any(each != 1 for each in others)
+            or (any(pads[place] for place in range(2 * rank) if place % rank != along))
+        ):
+            return None
+        before, after = pads[along], pads[along + rank]
+        window, stride, dilation = (each[along] for each in given.values())
+        width = line.length if after else line.width
+        attributes = {"kernel_shape": [1, window], "strides": [1, stride], "pads": [0, before, 0, after]}
+        if graphs.attribute(node, "dilations"):
+            attributes["dilations"] = [1, dilation]
+        name = self.emit_like(node, [self._cut(line) if after else line.name], **attributes)
+        columns = (width + before + after - dilation * (window - 1) - 1) // stride + 1
+        return _Line(name=name, length=shape[2 + along], width=columns)
+
+    def _global_pool(self, node: onnx.NodeProto, line: _Line) -> _Line:
         if line.length == line.width:
             return _Line(name=self.emit_like(node, [line.name]), length=1, width=1)
         # One window, with a stride that leaves no room for a second one.
         window = {"kernel_shape": [1, line.length], "strides": [1, line.width]}
-        name = self.emit(_POOLS[node.op_type], [line.name], self.names.new(f"{node.output[0]}_turned"), **window)
+        name = self.emit(_GLOBAL_POOLS[node.op_type], [line.name], self.names.new(f"{node.output[0]}_turned"), **window)
         return _Line(name=name, length=1, width=1)
 
     def _columns(self, name: str, shape: tuple[int, ...]) -> str:

@@ -34,6 +34,43 @@ for _ in range(60):
     told.append(told_of(network.model(*outputs)))
 """
 
+POOLED = """
+told = []
+for _ in range(60):
+    pick = lambda *values: int(rng.choice(values))
+    length, rank, kernel, is_high = pick(37, 64, 111), pick(3, 4), pick(1, 3, 4), pick(0, 1)
+    along = lambda value, other: [value] if rank == 3 else [value, other] if is_high else [other, value]
+    ends = lambda before, after: along(before, 0) + along(after, 0)
+    network = Network([pick(1, 2), 3, *along(length, 1)])
+    y = network.add("Conv", "x", network.random(4, 3, *along(2, 1)), network.random(4))
+    kind = ["MaxPool", "AveragePool"][pick(0, 1)]
+    window = {"kernel_shape": along(kernel, 1), "strides": along(pick(1, 2, 4), 1)}
+    # Rounded up, the last window may begin after the line, where ONNX and ONNX Runtime differ.
+    rounded = {"ceil_mode": 1, "strides": along(1, 1)}
+    window |= rounded if pick(0, 0, 0, 1) else {"pads": ends(pick(0, kernel - 1), pick(0, 0, kernel - 1))}
+    if kind == "AveragePool":
+        window["count_include_pad"] = pick(0, 1)
+    elif pick(0, 1):
+        window["dilations"] = along(pick(1, 2), 1)
+    pooled = network.add(kind, network.add("Relu", y), **window)
+    zeros = ends(pick(0, 2), pick(0, 1))
+    pads = [0, 0, *zeros[: rank - 2], 0, pick(0, 0, 0, 1), *zeros[rank - 2 :]]
+    filling = [network.weight(np.float32(pick(0, 0, 0, 1)))][: pick(0, 1)]
+    padded = network.add("Pad", pooled, network.weight(np.int64(pads)), *filling)
+    y = network.add("Conv", padded, network.random(2, 4 + pads[rank + 1], *along(3, 1)))
+    told.append(told_of(network.model(*[y, padded, pooled][: pick(1, 2, 3)])))
+"""
+
+CAUSAL = """
+network = Network([1, 3, 64])
+y = network.add("Conv", "x", network.random(4, 3, 5))
+y = network.add("MaxPool", network.add("Relu", y), kernel_shape=[4], strides=[4])
+for _ in range(2):
+    y = network.add("Pad", y, network.weight(np.int64([0, 0, 2, 0, 0, 0])))
+    y = network.add("Relu", network.add("Conv", y, network.random(4, 4, 3)))
+told = [told_of(network.model(y))]
+"""
+
 LAYER = """
 network = Network([1, 4, 64, 1])
 y = network.add("Conv", "x", network.random(8, 4, 5, 1))
@@ -63,6 +100,20 @@ def test_turned_lines_compute_the_same() -> None:
     assert max(network["error"] for network in networks) < 1e-5
     assert len(networks) > 40
     assert sum(network["count"] > 0 for network in networks) > 40
+
+
+def test_pools_and_zeros_between_lines_compute_the_same() -> None:
+    networks = rewritten.told("lines", POOLED)
+    assert max(network["error"] for network in networks) < 1e-5
+    assert sum(network["count"] == 2 for network in networks) > 40
+    between = ["".join(network["operators"]).split("Conv")[1] for network in networks]
+    assert sum("Reshape" not in operators for operators in between) > 10, "no layout changes between the convolutions"
+
+
+def test_zeros_before_a_line_are_the_padding_of_its_convolution() -> None:
+    [network] = rewritten.told("lines", CAUSAL)
+    assert network["operators"] == ["Reshape", "Conv", "Relu", "MaxPool", "Conv", "Relu", "Conv", "Relu", "Reshape"]
+    assert (network["count"], network["error"] < 1e-6) == (3, True)
 
 
 def test_a_line_stays_one_up_to_its_pool() -> None:

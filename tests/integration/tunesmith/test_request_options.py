@@ -145,8 +145,9 @@ def test_a_report_says_what_was_not_compared(capsys: pytest.CaptureFixture[str],
     ("library", "runtime", "told"), [("bf16", "bf16", "runs the bundle"), ("f32", "int8", "runs the bundle in int8")]
 )
 def test_a_report_says_in_which_precision_the_runtime_computes(
-    capsys: pytest.CaptureFixture[str], library: str, runtime: str, told: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, library: str, runtime: str, told: str
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     times = {"samples": [], "ci_low": None, "ci_high": None}
     times |= dict.fromkeys(("mean", "median", "p90", "max", "min", "std"), 1e-3)
     report: dict[str, Any] = {

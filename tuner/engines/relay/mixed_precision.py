@@ -5,6 +5,8 @@
   for them, scheduled by AutoTVM templates only.
 * int8 requires a quantized model (QDQ) and, like bfloat16, suitable instructions and AutoTVM templates.
 
+Without narrowing, quantized models are built as for int8 where builds may be rewritten: it is their own arithmetic.
+
 For int8, products of dequantized bytes become products of bytes with sums in int32 (``integer_products``,
 ``templates.byte_products``). The other operators stay in float32, with conversions around them.
 """
@@ -12,6 +14,7 @@ For int8, products of dequantized bytes become products of bytes with sums in in
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,9 +38,13 @@ _OVER_DEFAULT = 11
 _CONVERSIONS = ("DequantizeLinear", "QuantizeLinear")
 
 
+def _is_quantized(imported: importing.Imported) -> bool:
+    return any(imported.operators.get(name) for name in _CONVERSIONS)
+
+
 def _int8(imported: importing.Imported) -> importing.Imported:
     """Convert a quantized model to products of integers. Raises EngineFailure ``unsupported_dtype``."""
-    if not any(imported.operators.get(name) for name in _CONVERSIONS):
+    if not _is_quantized(imported):
         raise EngineFailure("unsupported_dtype", "an int8 build needs a quantized model")
     corrections.use_threads(1)
     passes = tvm.transform.Sequential(
@@ -113,6 +120,20 @@ def _load(path: str, modified_ns: int, precision: str, rewrite: bool) -> importi
         module = fast_math.keep_apart(fast_math.apply(imported.module))
         return dataclasses.replace(imported, module=grouped.preferred(module))
     return importing.load(path) if precision == "f32" else _fp16(importing.load(path))
+
+
+def of_bytes(path: str, target: Any) -> importing.Imported | None:
+    """Import a model in int8, rewritten; None if it is not quantized, or cannot be converted for this target.
+
+    Its products are those of the float32 numbers that it dequantizes, summed without rounding.
+    """
+    if "int8" not in of_target(target) or not _is_quantized(importing.load(path)):
+        return None
+    try:
+        return load(path, "int8", rewrite=True)
+    except EngineFailure as error:
+        logging.getLogger(__name__).warning("products of a quantized model stay in float32: %s", error)
+        return None
 
 
 def of_target(target: Any) -> list[str]:

@@ -64,6 +64,34 @@ def test_int8_computes_what_onnx_runtime_computes_in_int8(
 
 
 @has_instructions
+@pytest.mark.parametrize("tuner", [None, "autotvm"])
+def test_quantized_models_compute_in_bytes_where_they_may_be_rewritten(
+    relay: EngineSession,
+    reference: EngineSession,
+    place: dict[str, Any],
+    quantized: Path,
+    inputs: list[Path],
+    tmp_path: Path,
+    tuner: str | None,
+) -> None:
+    """Nothing is narrowed that the model itself does not narrow."""
+    build = {**place, "model": str(quantized), "tuner": tuner, "precision": "f32", "options": {}, "rewrite": True}
+    lines = asking.trial_lines(relay, build, tmp_path) if tuner else []
+    assert ("conv2d_NCHWc_bytes.x86" in {json.loads(line)["input"][1] for line in lines}) == bool(tuner)
+    results = []
+    for precision in ("f32", "int8"):
+        bundle = tmp_path / precision
+        records = asking.write_lines(tmp_path / "records", lines)
+        params = {**build, "precision": precision, "records": records, "out_dir": str(bundle)}
+        assert bool(relay.request("compile", params, timeout=120)["records"]) == bool(tuner)
+        results.append(asking.run(relay, bundle, inputs[0], tmp_path / f"{precision}.npz"))
+    [output] = asking.compare_with_model(reference, quantized, inputs[0], results[0])
+    assert output["passed"]
+    [difference] = asking.compare(reference, *results)
+    assert difference["max_abs"] == 0
+
+
+@has_instructions
 @pytest.mark.parametrize("columns", [48, 24])
 @pytest.mark.parametrize("tuner", [None, "autotvm"])
 def test_products_of_more_dimensions_are_integer_too(

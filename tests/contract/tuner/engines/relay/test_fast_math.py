@@ -102,6 +102,7 @@ onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], 
 told = {}
 for name, tuner, precision in (("autotvm", "autotvm", "f32"), ("ansor", "ansor", "f32"), ("fp16", "autotvm", "fp16")):
     params = {"model": f"{sys.argv[1]}/m.onnx", "tuner": tuner, "precision": precision, "options": {}}
+    params |= {"target": "llvm", "threads": 1}
     loaded = [tuners.of(params).load({**params, "rewrite": rewrite}).module for rewrite in (False, True)]
     told[name] = [" exp(" in str(module["main"]) for module in loaded]
 print(json.dumps(told))

@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir
 
-MOST_PARTS = 16
+_MOST_PARTS = 16
 """Parts up to which a concatenation is a choice, which operators before and after it can be fused with.
 
 The size of such a function grows with the square of their number.
@@ -30,7 +30,8 @@ def legalizations() -> dict[str, Any]:
         parts = call.args[0]
         while isinstance(parts, relax.Var) and builder.lookup_binding(parts) is not None:
             parts = builder.lookup_binding(parts)
-        if not isinstance(parts, relax.Tuple) or len(parts.fields) <= MOST_PARTS or not _is_fixed(call, parts):
+        is_known = isinstance(parts, relax.Tuple) and all(_has_sizes(each.ty) for each in (call, *parts.fields))
+        if not is_known or len(parts.fields) <= _MOST_PARTS:
             return usual(builder, call)
         function = builder.add_func(_copies(parts.fields, int(call.attrs.axis or 0), call.ty), "concatenate")
         return relax.call_tir(function, parts, call.ty)
@@ -38,23 +39,17 @@ def legalizations() -> dict[str, Any]:
     return {_CONCAT: legalize}
 
 
-def _is_fixed(call: Any, parts: Any) -> bool:
-    return all(_sizes(each.ty) is not None for each in (call, *parts.fields))
-
-
-def _sizes(type_: Any) -> list[int] | None:
+def _has_sizes(type_: Any) -> bool:
     shape = type_.shape
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tvm.tirx.IntImm) for size in shape.values):
-        return None
-    return [int(size) for size in shape.values]
+    return isinstance(shape, relax.ShapeExpr) and all(isinstance(size, tvm.tirx.IntImm) for size in shape.values)
 
 
 def _copies(parts: Any, axis: int, result: Any) -> Any:
     """Return a tensor function that copies each part to its place in the result."""
     with IRBuilder() as builder, ir.prim_func(is_private=True, s_tir=True):
         ir.func_attr({"tirx.noalias": True})
-        sources = [ir.arg(f"part{place}", _buffer(part.ty)) for place, part in enumerate(parts)]
-        joined = ir.arg("T_concat", _buffer(result))
+        types = [*(part.ty for part in parts), result]
+        *sources, joined = (ir.arg(f"tensor{place}", _buffer(each)) for place, each in enumerate(types))
         start = 0
         for source in sources:
             _copy(source, joined, axis % len(source.shape), start)
@@ -63,7 +58,7 @@ def _copies(parts: Any, axis: int, result: Any) -> Any:
 
 
 def _buffer(type_: Any) -> Any:
-    return ir.buffer([tvm.tirx.const(size, "int64") for size in _sizes(type_) or []], str(type_.dtype))
+    return ir.buffer(list(type_.shape.values), str(type_.dtype))
 
 
 def _copy(source: Any, joined: Any, axis: int, start: int) -> None:
@@ -84,6 +79,6 @@ def borders(statement: Any) -> tuple[int, list[int]] | None:
         inside = sorted(begin for begin in begins if 0 < begin < int(each.dom.extent))
         if inside:
             found[place] = inside
-    if len(found) != 1 or len(*found.values()) >= MOST_PARTS:
+    if len(found) != 1 or len(*found.values()) >= _MOST_PARTS:
         return None
     return next(iter(found.items()))

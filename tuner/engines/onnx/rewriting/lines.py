@@ -9,6 +9,7 @@ padded, and the excess is cut off at the end.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import onnx
@@ -140,11 +141,11 @@ class _Turning(graphs.GraphWalk[_Line]):
     def _zeros(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
         source = self.shapes[node.input[0]]
         pads = self._pads(node, len(source))
-        along = 2 if len(source) == 3 or source[3] == 1 else 3
-        places = (along, along + len(source))
-        if pads is None or any(pads[place] for place in range(len(pads)) if place not in places) or min(pads) < 0:
+        if pads is None or min(pads) < 0:
             return None
-        return replace(line, zeros=(pads[places[0]], pads[places[1]]))
+        axis = _long_axis(source)
+        before, after = pads[axis], pads[axis + len(source)]
+        return replace(line, zeros=(before, after)) if sum(pads) == before + after else None
 
     def _pads(self, node: onnx.NodeProto, rank: int) -> list[int] | None:
         """Return the zeros that a ``Pad`` puts before each axis, then after each; None if it does something else."""
@@ -160,29 +161,23 @@ class _Turning(graphs.GraphWalk[_Line]):
 
     def _pool(self, node: onnx.NodeProto, shape: tuple[int, ...], line: _Line) -> _Line | None:
         """Pool windows of the line; those of its ``length`` read nothing after it, as it is cut where they would."""
-        rank = len(shape) - 2
-        along = 0 if rank == 1 or shape[3] == self.shapes[node.input[0]][3] == 1 else 1
-        ones, none = [1] * rank, [0] * (2 * rank)
-        given = {name: graphs.attribute(node, name) or ones for name in ("kernel_shape", "strides", "dilations")}
-        pads = graphs.attribute(node, "pads") or none
-        is_plain = graphs.attribute(node, "auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
-        others = [each[place] for each in given.values() for place in range(rank) if place != along]
-        if (
-            not is_plain
-            or graphs.attribute(node, "ceil_mode")
-            or any(each != 1 for each in others)
-            or (any(pads[place] for place in range(2 * rank) if place % rank != along))
-        ):
-            return None
+        rank, axis = len(shape) - 2, _long_axis(self.shapes[node.input[0]])
+        along, ones = axis - 2, [1] * rank
+        given = [graphs.attribute(node, name) or ones for name in ("kernel_shape", "strides", "dilations")]
+        window, stride, dilation = (each[along] for each in given)
+        pads = graphs.attribute(node, "pads") or [0] * (2 * rank)
         before, after = pads[along], pads[along + rank]
-        window, stride, dilation = (each[along] for each in given.values())
+        is_plain = graphs.attribute(node, "auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
+        is_along = sum(pads) == before + after and all(math.prod(each) == each[along] for each in given)
+        if not is_plain or not is_along or graphs.attribute(node, "ceil_mode"):
+            return None
         width = line.length if after else line.width
         attributes = {"kernel_shape": [1, window], "strides": [1, stride], "pads": [0, before, 0, after]}
         if graphs.attribute(node, "dilations"):
             attributes["dilations"] = [1, dilation]
         name = self.emit_like(node, [self._cut(line) if after else line.name], **attributes)
         columns = (width + before + after - dilation * (window - 1) - 1) // stride + 1
-        return _Line(name=name, length=shape[2 + along], width=columns)
+        return _Line(name=name, length=shape[axis], width=columns)
 
     def _global_pool(self, node: onnx.NodeProto, line: _Line) -> _Line:
         if line.length == line.width:
@@ -200,6 +195,11 @@ class _Turning(graphs.GraphWalk[_Line]):
 
     def _cut(self, line: _Line) -> str:
         return line.name if line.length == line.width else self.cut(line.name, axis=3, end=line.length)
+
+
+def _long_axis(shape: tuple[int, ...]) -> int:
+    """Return the axis of a line in a tensor of its original shape."""
+    return 2 if len(shape) == 3 or shape[3] == 1 else 3
 
 
 def _line_axis(

@@ -123,9 +123,9 @@ def _load(path: str, modified_ns: int, precision: str, rewrite: bool) -> importi
 
 
 def of_bytes(path: str, target: Any) -> importing.Imported | None:
-    """Import a model in int8, rewritten; None if it is not quantized, or cannot be converted for this target.
+    """Import a quantized model with products of bytes, as for int8; None if the model or the target has none.
 
-    Its products are those of the float32 numbers that it dequantizes, summed without rounding.
+    The bytes are the model's own and their sums are exact, so results differ from those in float32 by rounding alone.
     """
     if "int8" not in of_target(target) or not _is_quantized(importing.load(path)):
         return None

@@ -53,7 +53,7 @@ class _Line(graphs.Turned):
     length: int
     width: int
     zeros: tuple[int, int] = (0, 0)
-    """Zeros before and after these elements that are still to be added: a convolution adds them to its own."""
+    """Zeros before and after these elements, not in the tensor: the next convolution adds them to its own padding."""
 
 
 class _Turning(graphs.GraphWalk[_Line]):
@@ -160,7 +160,7 @@ class _Turning(graphs.GraphWalk[_Line]):
         return pads if len(pads) == 2 * rank else None
 
     def _pool(self, node: onnx.NodeProto, shape: tuple[int, ...], line: _Line) -> _Line | None:
-        """Pool windows of the line; those of its ``length`` read nothing after it, as it is cut where they would."""
+        """Pool along the line; the excess after its ``length`` is cut off where a window that counts would read it."""
         rank, axis = len(shape) - 2, _long_axis(self.shapes[node.input[0]])
         along, ones = axis - 2, [1] * rank
         given = [graphs.attribute(node, name) or ones for name in ("kernel_shape", "strides", "dilations")]

@@ -16,7 +16,8 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import concatenations, fast_math, importing, targets
+from tuner.engines.relax import concatenations, fast_math, filtering, importing, targets
+from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime import faults
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
@@ -146,7 +147,9 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
 
 def _legalizations(build: Lowering) -> dict[str, Any]:
     joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
-    return joined | (fast_math.legalizations() if build.rewrite else {})
+    if not build.rewrite:
+        return joined
+    return joined | fast_math.legalizations() | filtering.legalizations(Machine.of(build.target))
 
 
 def _with_layout(module: Any, layout: list[str]) -> Any:

@@ -18,33 +18,14 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
-from tvm.target import codegen
 
-from tuner.engines.relax import concatenations, targets
+from tuner.engines.relax import concatenations, filtering, targets
+from tuner.engines.relax.machines import CACHE_BYTES, Machine, divisors, vector_width
 from tuner.engines.runtime import progress
 
-_NEON_LANES = 4
-_CACHE_BYTES = 1 << 19
-"""Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
 _FEWEST_LINES = 4
 _UNEVEN = 4
 """Bands a thread from which on it does not matter that some thread has one more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    lanes: int
-    """float32 values in a vector register."""
-    accumulators: int
-    """Vector registers that a tile may fill; the others hold the operands."""
-    threads: int
-
-    @classmethod
-    def of(cls, target: Any) -> Machine:
-        lanes = max(codegen.llvm_get_vector_width(target) // 32, _NEON_LANES)
-        # AVX-512 and NEON have 32 vector registers, AVX and SSE 16.
-        wide = lanes >= 16 or target.attrs.get("mtriple", "").startswith(("aarch64", "arm64"))
-        return cls(lanes=lanes, accumulators=24 if wide else 12, threads=int(target.attrs.get("num-cores", 1)))
 
 
 def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list[Any]:
@@ -121,8 +102,8 @@ class _Traffic:
 
     def beyond_cache(self, share: float, panels: int) -> float:
         """Return the bytes that come from beyond the cache if this share of the rows is computed at a time."""
-        columns = self.columns if self.columns <= _CACHE_BYTES else self.columns / share
-        return columns + self.rows * (1 if self.rows * share <= _CACHE_BYTES else panels)
+        columns = self.columns if self.columns <= CACHE_BYTES else self.columns / share
+        return columns + self.rows * (1 if self.rows * share <= CACHE_BYTES else panels)
 
 
 def _variables(region: Any) -> set[str]:
@@ -144,7 +125,7 @@ def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic)
         return [*shared, column]
     row = schedule.fuse(*rows)
     tiles, panels = (int(schedule.get(loop).extent) for loop in (row, column))
-    block = min(_divisors(tiles, tiles), key=lambda block: traffic.beyond_cache(block / tiles, panels))
+    block = min(divisors(tiles, tiles), key=lambda block: traffic.beyond_cache(block / tiles, panels))
     if block == 1:
         return [*shared, row, column]
     outer, inner = schedule.split(row, [None, block])
@@ -164,11 +145,11 @@ def _bands(schedule: Any, padded: Any, lines: int, machine: Machine) -> int:
     Neighbouring bands both have the lines at their border, so that bands of a few lines would cost more than they gain.
     """
     size, threads = _bytes(schedule.get(padded).writes[0].source), machine.threads
-    if size <= _CACHE_BYTES:
+    if size <= CACHE_BYTES:
         return 1
-    counts = _divisors(lines, lines // _FEWEST_LINES)
+    counts = divisors(lines, lines // _FEWEST_LINES)
     even = [bands for bands in counts if bands % threads == 0 or bands >= _UNEVEN * threads]
-    return next((bands for bands in even if bands * _CACHE_BYTES >= size), 1)
+    return next((bands for bands in even if bands * CACHE_BYTES >= size), 1)
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:
@@ -234,28 +215,16 @@ def _tile_sizes(extents: list[int], machine: Machine) -> _Sizes:
     """Return the tile with the most multiplications per load that the accumulators allow."""
     row_extent = extents[-2] if len(extents) > 1 else 1
     best, best_score = _Sizes(rows=1, vectors=1, width=1), 0.0
-    for columns in _divisors(extents[-1], 4 * machine.lanes):
+    for columns in divisors(extents[-1], 4 * machine.lanes):
         width = vector_width(columns, machine.lanes)
         vectors = columns // width
-        for rows in _divisors(row_extent, machine.accumulators // vectors):
+        for rows in divisors(row_extent, machine.accumulators // vectors):
             # With fewer than about ten parallel sums the processor waits for the previous sum.
             busy = min(rows * vectors, 10) / 10
             score = width * busy * (rows * vectors) / (rows + vectors + 1)
             if score > best_score:
                 best, best_score = _Sizes(rows=rows, vectors=vectors, width=width), score
     return best
-
-
-def vector_width(extent: int, most: int) -> int:
-    """Return the largest power of two up to ``most`` that divides ``extent``."""
-    width = 1
-    while width * 2 <= most and extent % (width * 2) == 0:
-        width *= 2
-    return width
-
-
-def _divisors(number: int, most: int) -> list[int]:
-    return [size for size in range(1, min(number, most) + 1) if number % size == 0]
 
 
 def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
@@ -307,7 +276,7 @@ def apply(module: Any, target: Any) -> Any:
 def default(module: Any, target: Any) -> Any | None:
     """Return the CPU ``Schedule`` of a module with one function, or None if no rule fits."""
     machine = Machine.of(target)
-    for rule in (_by_rows, _softmax_like, _joined, _tiled, _plain):
+    for rule in (_filtered, _by_rows, _softmax_like, _joined, _tiled, _plain):
         try:
             return rule(s_tir.Schedule(module), machine, target)
         except Exception as error:  # noqa: BLE001 - primitives raise ScheduleError, and others on unusual functions
@@ -318,6 +287,10 @@ def default(module: Any, target: Any) -> Any | None:
 def _scheduled(function: Any, target: Any) -> Any:
     schedule = default(tvm.IRModule({"main": function}), target)
     return schedule.mod["main"].with_attr(_SCHEDULED, True) if schedule else function
+
+
+def _filtered(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+    return filtering.apply(schedule, machine)
 
 
 def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule

@@ -18,7 +18,8 @@ from tvm.s_tir.meta_schedule.cost_model import xgb_model
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import records, schedules, targets
+from tuner.engines.relax import filtering, records, schedules, targets
+from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime.environment import cores
 from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit
 from tuner.engines.runtime.trials import CandidateBuild, Measurement
@@ -174,7 +175,7 @@ class TaskSearch:
         context = meta_schedule.TuneContext(
             mod=self._work.mod,
             target=self._target,
-            space_generator="post-order-apply",
+            space_generator=filtering.ways(self._work.mod, Machine.of(self._target)) or "post-order-apply",
             search_strategy=strategy,
             num_threads=cores(),
             rand_state=seed,

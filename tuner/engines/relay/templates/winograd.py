@@ -18,9 +18,8 @@ to columns it is two-dimensional. The points determine the rounding error (Barab
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,86 +35,11 @@ from tvm.topi.nn.utils import get_pad_tuple
 from tvm.topi.x86 import conv2d
 
 from tuner.engines.relay.templates import dispatching
+from tuner.engines.runtime.filtering import Filtering, along
 
 OUTPUTS = (4, 2)
 """Outputs of a tile along an axis with more than one tap."""
 TAPS = (3, 5)
-_MAGNITUDES = {0: (), 2: (1.0,), 4: (0.75, 1.5), 6: (0.5, 1.0, 2.0)}
-"""Magnitudes of the finite points other than 0, each used with both signs, by their number."""
-
-Values = Callable[[int], Any]
-"""Values along one axis, by position."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filtering:
-    """Minimal filtering along one axis."""
-
-    outputs: int
-    taps: int
-
-    @property
-    def points(self) -> int:
-        """Number of points, including infinity."""
-        return self.outputs + self.taps - 1
-
-    @property
-    def _finite(self) -> list[float]:
-        return [0.0, *(sign * size for size in _MAGNITUDES[self.points - 2] for sign in (1, -1))]
-
-    def enter(self, d: Values) -> list[Any]:
-        """Transform ``points`` inputs to their values at the points."""
-        if self.points == 1:
-            return [d(0)]
-        values = [_sum(self._factors(0.0), d)]
-        for point in self._finite[1::2]:
-            factors = self._factors(point)
-            even, odd = ({k: v for k, v in factors.items() if k % 2 == rest} for rest in (0, 1))
-            # Both signs of a point share the sums of even and odd terms.
-            values += [_sum(even, d) + _sum(odd, d), _sum(even, d) - _sum(odd, d)]
-        return [*values, _sum(self._factors(None), d)]
-
-    def leave(self, p: Values) -> list[Any]:
-        """Transform products at the points to outputs."""
-        if self.points == 1:
-            return [p(0)]
-        found = []
-        for power in range(self.outputs):
-            total = p(0) if power == 0 else None
-            for place, point in enumerate(self._finite[1::2]):
-                plus, minus = p(1 + 2 * place), p(2 + 2 * place)
-                pair = _scaled(point**power, plus + minus if power % 2 == 0 else plus - minus)
-                total = pair if total is None else total + pair
-            found.append(total + p(self.points - 1) if power == self.outputs - 1 else total)
-        return found
-
-    @property
-    def kernel(self) -> Any:
-        """float64 matrix (points, taps) that transforms weights to their values at the points."""
-        if self.points == 1:
-            return np.ones((1, 1))
-        finite = self._finite
-        # Lagrange's denominators are applied to the weights, which are transformed only once.
-        rows = [
-            [
-                point**power / np.prod([point - other for other in finite if other != point])
-                for power in range(self.taps)
-            ]
-            for point in finite
-        ]
-        return np.array([*rows, [0.0] * (self.taps - 1) + [1.0]])
-
-    def _factors(self, point: float | None) -> dict[int, float]:
-        """Return the nonzero factors of inputs: the polynomial whose roots are the other points; None is infinity."""
-        roots = [other for other in self._finite if other != point]
-        factors = np.poly(roots)[::-1]
-        return {power: float(factor) for power, factor in enumerate(factors) if abs(factor) > 1e-12}
-
-
-@lru_cache(maxsize=16)
-def along(outputs: int, taps: int) -> Filtering:
-    """Return the filtering along an axis; with one tap there is nothing to save."""
-    return Filtering(outputs=outputs if taps > 1 else 1, taps=taps)
 
 
 def points_weights(rows: Filtering, columns: Filtering, kernel: Any, block: int) -> Any:
@@ -123,18 +47,6 @@ def points_weights(rows: Filtering, columns: Filtering, kernel: Any, block: int)
     values = np.einsum("ea,ub,oiab->oeui", rows.kernel, columns.kernel, kernel.astype("float64"))
     blocked = values.reshape(-1, block, rows.points, columns.points, kernel.shape[1])
     return np.ascontiguousarray(blocked.transpose(0, 2, 3, 4, 1)).astype("float32")
-
-
-def _sum(factors: dict[int, float], values: Values) -> Any:
-    total = None
-    for position, factor in factors.items():
-        term = _scaled(factor, values(position))
-        total = term if total is None else total + term
-    return total
-
-
-def _scaled(factor: float, value: Any) -> Any:
-    return value if factor == 1 else factor * value
 
 
 _MOST_REGISTERS = 16

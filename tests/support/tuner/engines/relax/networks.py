@@ -200,3 +200,21 @@ def wide_integers() -> bytes:
     shape = _tensor("shape", (3,), _INT64, struct.pack("<3q", 2, 3, 4))
     nodes = [_node("Relu", ["x"], ["r"]), _node("Reshape", ["r", "shape"], ["y"])]
     return models.model(nodes, inputs={"x": (2, 12)}, outputs={"y": (2, 3, 4)}, tensors=[shape])
+
+
+def filterable_convolutions() -> bytes:
+    """``x`` [1, 32, 21, 18] to ``y`` [1, 48, 21, 18]: 3×3 convolutions, SiLU, and a sum with an earlier result."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        _node("Conv", ["x", "w", "b"], ["first"], **padded),
+        _node("Sigmoid", ["first"], ["gate"]),
+        _node("Mul", ["first", "gate"], ["gated"]),
+        _node("Conv", ["gated", "v"], ["second"], **padded),
+        _node("Add", ["second", "gated"], ["sum"]),
+        _node("Relu", ["sum"], ["y"]),
+    ]
+    tensors = [_floats("w", (48, 32, 3, 3), weights), _floats("b", (48,), weights)]
+    tensors.append(_floats("v", (48, 48, 3, 3), weights))
+    shapes = {"x": (1, 32, 21, 18)}, {"y": (1, 48, 21, 18)}
+    return models.model(nodes, inputs=shapes[0], outputs=shapes[1], tensors=tensors)

@@ -203,7 +203,10 @@ def wide_integers() -> bytes:
 
 
 def filterable_convolutions() -> bytes:
-    """``x`` [1, 32, 21, 18] to ``y`` [1, 48, 21, 18]: 3×3 convolutions, SiLU, and a sum with an earlier result."""
+    """``x`` [1, 32, 21, 18] to ``y`` [1, 32, 11, 9]: two convolutions that can be filtered, and three that cannot.
+
+    Behind the first two are a SiLU, and a sum with an earlier result.
+    """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     nodes = [
@@ -212,9 +215,12 @@ def filterable_convolutions() -> bytes:
         _node("Mul", ["first", "gate"], ["gated"]),
         _node("Conv", ["gated", "v"], ["second"], **padded),
         _node("Add", ["second", "gated"], ["sum"]),
-        _node("Relu", ["sum"], ["y"]),
+        _node("Relu", ["sum"], ["bent"]),
+        _node("Conv", ["bent", "strided"], ["halved"], strides=[2, 2], **padded),
+        _node("Conv", ["halved", "wide"], ["seen"], kernel_shape=[3, 3], pads=[2, 2, 2, 2], dilations=[2, 2]),
+        _node("Conv", ["seen", "parted"], ["y"], group=2, **padded),
     ]
-    tensors = [_floats("w", (48, 32, 3, 3), weights), _floats("b", (48,), weights)]
-    tensors.append(_floats("v", (48, 48, 3, 3), weights))
-    shapes = {"x": (1, 32, 21, 18)}, {"y": (1, 48, 21, 18)}
-    return models.model(nodes, inputs=shapes[0], outputs=shapes[1], tensors=tensors)
+    shapes = {"w": (48, 32), "v": (48, 48), "strided": (32, 48), "wide": (32, 32), "parted": (32, 16)}
+    tensors = [_floats(name, (*shape, 3, 3), weights) for name, shape in shapes.items()]
+    tensors.append(_floats("b", (48,), weights))
+    return models.model(nodes, inputs={"x": (1, 32, 21, 18)}, outputs={"y": (1, 32, 11, 9)}, tensors=tensors)

@@ -24,7 +24,8 @@ from tuner.engines.runtime.filtering import Filtering, along
 _OUTPUTS = (4, 2)
 """Outputs of a tile along an axis with more than one tap."""
 _TAPS = (3, 5)
-_FEWEST_CHANNELS = 8
+_FEWEST_CHANNELS, _FEWEST_OF_GROUP = 8, 24
+"""Channels that a filter reads: in narrow groups, sums are stored too often for what they add up."""
 _MOST_VECTORS = 4
 _FEWEST_SUMS = 10
 """Sums in registers with which multipliers need not wait."""
@@ -40,6 +41,8 @@ _READ = 9.0
 """Time to read a byte of weights from memory, in the same unit: 30 GB/s."""
 _READ_AGAIN = 1.0
 """Time to read a byte of weights again, which are in a cache that cores share."""
+_STORED = 2.0
+"""Time to begin and store a sum, in multiplications."""
 _WORTH = 0.95
 """Time, relative to the direct convolution's, below which filtering is used."""
 
@@ -53,6 +56,7 @@ class Shape:
     width: int
     channels: int
     filters: int
+    groups: int
     taps: tuple[int, int]
     top: int
     left: int
@@ -63,14 +67,19 @@ class Shape:
     """Whether the first axis of the image is the tensor's third."""
 
     @property
-    def flop(self) -> float:
-        """Operations of the direct convolution."""
-        return 2.0 * self.batch * self.rows * self.columns * math.prod(self.taps) * self.channels * self.filters
+    def depth(self) -> int:
+        """Channels that a filter reads."""
+        return self.channels // self.groups
+
+    def width_of(self, machine: Machine) -> int:
+        """Return how many filters of a group fit in a vector."""
+        return vector_width(self.filters // self.groups, machine.lanes)
 
     def direct(self, machine: Machine) -> float:
         """Return the time of the direct convolution, in operations at the core's peak."""
-        read = _READ * 4 * math.prod(self.taps) * self.channels * self.filters
-        return self.flop * machine.lanes / vector_width(self.filters, machine.lanes) + read
+        weights = math.prod(self.taps) * self.depth * self.filters
+        operations = 2.0 * self.batch * self.rows * self.columns * weights
+        return operations * machine.lanes / self.width_of(machine) + _READ * 4 * weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +119,12 @@ class Tiling:
         tiles = bands * self.block * columns
         sums = self.registers * self.vectors
         speed = sums / max(sums, self.registers + self.vectors, _FEWEST_SUMS) * self.width / machine.lanes
-        products = 2.0 * points * tiles * shape.channels * shape.filters
+        # Sums are begun and stored once for each point.
+        products = 2.0 * points * tiles * (shape.depth + _STORED) * shape.filters
         moved = _MOVED * points * tiles * (shape.channels * _lanes_lost(shape.channels, machine) + shape.filters)
         lines = self.block * down.outputs + down.taps - 1
         padded = _PADDED * bands * lines * (columns * across.outputs + across.taps - 1) * shape.channels
-        weights = 4.0 * points * shape.channels * shape.filters
+        weights = 4.0 * points * shape.depth * shape.filters
         again = _READ_AGAIN * weights * (bands - 1) if weights > CACHE_BYTES else 0.0
         idle = math.ceil(bands / machine.threads) * machine.threads / bands
         held = 4 * points * self.block * columns * (shape.channels + self.panel)
@@ -139,9 +149,9 @@ def tilings(shape: Shape, machine: Machine) -> list[Tiling]:
 def _tilings(shape: Shape, machine: Machine, outputs: int) -> Iterator[Tiling]:
     down, across = (along(outputs, taps) for taps in shape.taps)
     rows, columns = math.ceil(shape.rows / down.outputs), math.ceil(shape.columns / across.outputs)
-    width = vector_width(shape.filters, machine.lanes)
+    width, filters = shape.width_of(machine), shape.filters // shape.groups
     for vectors in range(1, _MOST_VECTORS + 1):
-        if shape.filters % (vectors * width):
+        if filters % (vectors * width):
             continue
         for block in {math.ceil(rows / bands) for bands in range(1, rows + 1)}:
             for registers in divisors(block * columns, machine.accumulators // vectors):
@@ -180,10 +190,15 @@ def convolution(data: Any, kernel: Any, shape: Shape, tiling: Tiling) -> Any:
         lambda e, u, p, c: _pick(u, across.enter(lambda x: entering[p, e, x, c])),
         name="filtered_input",
     )
-    channel = te.reduce_axis((0, shape.channels), "channel")
+    channel = te.reduce_axis((0, shape.depth), "channel")
+
+    def product(o: Any, e: Any, u: Any, p: Any, c: Any) -> Any:
+        first = o // (panels // shape.groups) * shape.depth
+        return te.sum(entered[e, u, p, first + channel] * kernel[o, e, u, channel, c], axis=[channel])
+
     products = te.compute(
         (panels, down.points, across.points, tiles, panel),
-        lambda o, e, u, p, c: te.sum(entered[e, u, p, channel] * kernel[o, e, u, channel, c], axis=[channel]),
+        product,
         name=_PRODUCTS,
         attrs={_NOTE: [tiling.block, tiling.registers, tiling.width, columns, int(shape.is_line)]},
     )
@@ -216,7 +231,7 @@ def _pick(position: Any, values: list[Any]) -> Any:
 
 
 def weights(kernel: Any, shape: Shape, tiling: Tiling) -> Any:
-    """Transform weights (taps, taps, in, out) to float32 (out / panel, points, points, in, panel)."""
+    """Transform weights (taps, taps, depth, out) to float32 (out / panel, points, points, depth, panel)."""
     down, across = tiling.along(shape)
     values = np.einsum("ea,ub,abio->euio", down.kernel, across.kernel, kernel.astype("float64"))
     blocked = values.reshape(*values.shape[:3], -1, tiling.panel)
@@ -387,7 +402,7 @@ def _shape(call: Any) -> Shape | None:
         return None
     if {str(data.ty.dtype), str(kernel.ty.dtype), str(call.ty.dtype)} != {_DTYPE}:
         return None
-    if any(int(each) != 1 for each in (*attrs.strides, *attrs.dilation, attrs.groups)):
+    if any(int(each) != 1 for each in (*attrs.strides, *attrs.dilation)):
         return None
     sizes = [*data.ty.shape.values, *call.ty.shape.values]
     if not all(isinstance(size, tirx.IntImm) for size in sizes):
@@ -395,12 +410,14 @@ def _shape(call: Any) -> Shape | None:
     batch, height, width, channels, _, rows, columns, filters = (int(size) for size in sizes)
     down, across = (int(size) for size in kernel.ty.shape.values[:2])
     top, left = (int(size) for size in attrs.padding[:2])
-    if {down, across} - {1, *_TAPS} or max(down, across) == 1 or channels < _FEWEST_CHANNELS:
+    groups = int(attrs.groups)
+    fewest = _FEWEST_OF_GROUP if groups > 1 else _FEWEST_CHANNELS
+    if {down, across} - {1, *_TAPS} or max(down, across) == 1 or min(channels, filters) // groups < fewest:
         return None
     is_line = height == 1 == down
     if is_line:
         height, width, rows, columns, top, left, down, across = width, height, columns, rows, left, top, across, down
     return Shape(
-        batch=batch, height=height, width=width, channels=channels, filters=filters, taps=(down, across), top=top,
-        left=left, rows=rows, columns=columns, is_line=is_line,
+        batch=batch, height=height, width=width, channels=channels, filters=filters, groups=groups, taps=(down, across),
+        top=top, left=left, rows=rows, columns=columns, is_line=is_line,
     )  # fmt: skip

@@ -26,17 +26,20 @@ TARGET = targets.resolve(sys.argv[1], int(sys.argv[2]))
 MACHINE = Machine.of(TARGET)
 RANDOM = np.random.default_rng(0)
 
-def direct(image, kernel, padding):
+def direct(image, kernel, padding, groups):
     top, left, bottom, right = padding
     padded = np.pad(image.astype("float64"), ((0, 0), (top, bottom), (left, right), (0, 0)))
-    return np.einsum("nyxcab,abcf->nyxf", sliding_window_view(padded, kernel.shape[:2], axis=(1, 2)), kernel)
+    windows = np.split(sliding_window_view(padded, kernel.shape[:2], axis=(1, 2)), groups, axis=3)
+    parts = zip(windows, np.split(kernel, groups, axis=3))
+    return np.concatenate([np.einsum("nyxcab,abcf->nyxf", *each) for each in parts], axis=3)
 
 def swish(values):
     return values / (1 + np.exp(-values))
 
-def errors(size, filters, taps, padding, outputs):
-    image, kernel = (RANDOM.standard_normal(each, dtype="float32") for each in (size, (*taps, size[3], filters)))
-    linear = direct(image, kernel, padding)
+def errors(size, filters, taps, padding, outputs, groups=1):
+    sizes = (size, (*taps, size[3] // groups, filters))
+    image, kernel = (RANDOM.standard_normal(each, dtype="float32") for each in sizes)
+    linear = direct(image, kernel, padding, groups)
     wanted = swish(linear) + linear.shape[1]
     is_line = size[1] == taps[0] == 1
     turn = (lambda pair: pair[::-1]) if is_line else (lambda pair: pair)
@@ -44,8 +47,8 @@ def errors(size, filters, taps, padding, outputs):
         turn(pair) for pair in (size[1:3], padding[:2], linear.shape[1:3])
     )
     shape = filtering.Shape(
-        batch=size[0], height=height, width=width, channels=size[3], filters=filters, taps=turn(taps), top=top,
-        left=left, rows=rows, columns=columns, is_line=is_line,
+        batch=size[0], height=height, width=width, channels=size[3], filters=filters, groups=groups,
+        taps=turn(taps), top=top, left=left, rows=rows, columns=columns, is_line=is_line,
     )
     tilings = [each for each in filtering.tilings(shape, MACHINE) if each.outputs == outputs]
     made = []
@@ -76,6 +79,8 @@ print(json.dumps({f"{case}": errors(*case) for case in (
     ((3, 1, 55, 16), 16, (1, 3), (0, 2, 0, 0), 4),
     ((1, 9, 4, 16), 16, (3, 1), (1, 0, 1, 0), 2),
     ((1, 9, 40, 16), 16, (1, 3), (0, 1, 0, 1), 4),
+    ((1, 14, 14, 24), 48, (3, 3), (1, 1, 1, 1), 4, 3),
+    ((1, 27, 13, 16), 64, (5, 5), (2, 2, 2, 2), 2, 2),
 )}))
 """
 FUNCTIONS = """

@@ -218,9 +218,9 @@ def filterable_convolutions() -> bytes:
         _node("Relu", ["sum"], ["bent"]),
         _node("Conv", ["bent", "strided"], ["halved"], strides=[2, 2], **padded),
         _node("Conv", ["halved", "wide"], ["seen"], kernel_shape=[3, 3], pads=[2, 2, 2, 2], dilations=[2, 2]),
-        _node("Conv", ["seen", "parted"], ["y"], group=2, **padded),
+        _node("Conv", ["seen", "parted"], ["y"], group=8, **padded),
     ]
-    shapes = {"w": (48, 32), "v": (48, 48), "strided": (32, 48), "wide": (32, 32), "parted": (32, 16)}
+    shapes = {"w": (48, 32), "v": (48, 48), "strided": (32, 48), "wide": (32, 32), "parted": (32, 4)}
     tensors = [_floats(name, (*shape, 3, 3), weights) for name, shape in shapes.items()]
     tensors.append(_floats("b", (48,), weights))
     return models.model(nodes, inputs={"x": (1, 32, 21, 18)}, outputs={"y": (1, 32, 11, 9)}, tensors=tensors)

@@ -21,7 +21,7 @@ from worker import total_limit
 from worker.engines import ONNX
 from worker.pipeline import ahead, beside, builds, data, emulation, placing, recovery, references, verifying
 from worker.pipeline.builds import REWRITTEN
-from worker.pipeline.context import EXPECTED_OF_ROWS, INPUTS, JobContext
+from worker.pipeline.context import COMPILE_SECONDS, EXPECTED_OF_ROWS, INPUTS, JobContext
 
 _TIME_SECONDS = 600.0
 _REPEAT = 5
@@ -33,6 +33,8 @@ _LEAST_ROW_RUNS = 8
 """Seconds that the reference may take for the rows of a data set, and runs that it makes in any case."""
 _QUICK = ("relax",)
 """Engines that build in a fraction of the others' time, and so come first where the time is short."""
+_PATIENCE = 120.0
+"""Seconds that the build of another engine may take, if the search has to begin before."""
 _CLEARLY = 0.8
 """Another engine is preferred if it takes less than this share of the preferred one's time: the timing is noisy."""
 
@@ -172,10 +174,10 @@ class _Builds:
         made: list[str] = []
         first, *others = sorted(self._engines, key=lambda name: name not in _QUICK)
         also = [name for name in others if self.has_time(name)]
-        with (
-            self._context.limit.alternative(last=not others),
-            beside.started({name: partial(self._build, name) for name in (first, *also)}) as started,
-        ):
+        timeout = max(_PATIENCE, total_limit.around_seconds(self._context.request.budget))
+        together = {first: partial(self._build, first)}
+        together |= {name: partial(self._build, name, timeout=timeout) for name in also}
+        with self._context.limit.alternative(last=not others), beside.started(together) as started:
             made += [name for name, build in started.items() if self._make(name, build.result)]
         for name in others:
             if made and name not in also:
@@ -204,10 +206,10 @@ class _Builds:
         expected = self._took.get(engine, max(self._took.values(), default=0.0))
         return self._context.limit.spent + expected <= total_limit.around_seconds(self._context.request.budget)
 
-    def _build(self, name: str) -> tuple[builds.Compiled, float]:
+    def _build(self, name: str, *, timeout: float = COMPILE_SECONDS) -> tuple[builds.Compiled, float]:
         """Return the engine's build, and the seconds that it took."""
         started = self._context.limit.spent
-        built = builds.untuned(self._context, name, builds.untuned_folder(name))
+        built = builds.untuned(self._context, name, builds.untuned_folder(name), timeout=timeout)
         return built, self._context.limit.spent - started
 
     def _make(self, name: str, build: Callable[[], tuple[builds.Compiled, float]]) -> bool:

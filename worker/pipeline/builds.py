@@ -68,9 +68,9 @@ class Compiled:
     """Native lines of the schedules that the engine chose."""
 
 
-def untuned(context: JobContext, engine: str, folder: str) -> Compiled:
+def untuned(context: JobContext, engine: str, folder: str, *, timeout: float = COMPILE_SECONDS) -> Compiled:
     """Raises EngineError and the caller's errors."""
-    return _compile(context, engine, folder, {**context.build_params(None), "records": None})
+    return _compile(context, engine, folder, {**context.build_params(None), "records": None}, timeout=timeout)
 
 
 def tuned(context: JobContext, build: Build, lines: Sequence[str]) -> Compiled:
@@ -110,7 +110,9 @@ def _known(context: JobContext, note: Path, identity: str) -> Compiled | None:
     return Compiled(**stored)
 
 
-def _compile(context: JobContext, engine: str, folder: str, params: dict[str, Any]) -> Compiled:
+def _compile(
+    context: JobContext, engine: str, folder: str, params: dict[str, Any], *, timeout: float = COMPILE_SECONDS
+) -> Compiled:
     partial = context.folder / f"partial-{folder}"
     shutil.rmtree(partial, ignore_errors=True)
     asked = {
@@ -120,7 +122,7 @@ def _compile(context: JobContext, engine: str, folder: str, params: dict[str, An
         "out_dir": str(partial),
         "part": context.job.part_of is not None,
     }
-    compiled = context.ask(context.compiler(engine), "compile", asked, timeout=COMPILE_SECONDS)
+    compiled = context.ask(context.compiler(engine), "compile", asked, timeout=timeout)
     if asked["part"] and bundle.PART not in compiled["files"]:
         need = (partial / bundle.NEEDS_TVM).read_text().strip()
         raise errors.InvalidOption(

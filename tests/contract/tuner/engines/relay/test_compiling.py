@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,18 @@ def test_a_model_that_cannot_be_imported_is_told_why(relay: EngineSession, tmp_p
         False,
     )
     assert (refused.details["operator"], "other operators instead of Conv" in str(refused.hint)) == ("Conv", True)
+
+
+def test_long_lines_are_compiled_in_seconds(
+    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    """TVM's own schedule makes one vector of the line, of which LLVM makes no end."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [models._node("Conv", ["x", "w"], ["y"], strides=[4], kernel_shape=[80])]
+    tensors = [models._floats("w", (8, 1, 80), weights)]
+    line = models.model(nodes, inputs={"x": (1, 1, 16000)}, outputs={"y": (1, 8, 3981)}, tensors=tensors)
+    model, specs = asking.prepare(reference, line, tmp_path)
+    params = {**place, "model": str(model), "records": None, "out_dir": str(tmp_path / "bundle")}
+    relay.request("compile", params, timeout=60)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    assert asking.agrees(relay, tmp_path / "bundle", reference, model, inputs, tmp_path)

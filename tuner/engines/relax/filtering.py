@@ -154,7 +154,7 @@ def _tilings(shape: Shape, machine: Machine, outputs: int) -> Iterator[Tiling]:
         if filters % (vectors * width):
             continue
         for block in {math.ceil(rows / bands) for bands in range(1, rows + 1)}:
-            for registers in divisors(block * columns, machine.accumulators // vectors):
+            for registers in divisors(block * columns, machine.rows(vectors)):
                 yield Tiling(outputs=outputs, vectors=vectors, width=width, block=block, registers=registers)
 
 
@@ -276,7 +276,7 @@ class _Steps:
         """Return rows of tiles in a band and tiles in registers, of bands that make up the image; large bands first."""
         batch, *image, _ = self._shape(self._output)
         rows, needed = self._tiles // batch // self._columns, math.ceil(image[self._is_line] / self._down)
-        most = self._machine.accumulators // (self._panel // self._width)
+        most = self._machine.rows(self._panel // self._width)
         found = []
         for block in reversed(divisors(rows, _MOST_TILES // self._columns)):
             if _multiple(needed, block) == rows:

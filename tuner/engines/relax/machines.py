@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tvm.target import codegen
+from tuner.engines.relax import targets
 
-_NEON_LANES = 4
 CACHE_BYTES = 1 << 19
 """Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
 
@@ -22,10 +21,15 @@ class Machine:
 
     @classmethod
     def of(cls, target: Any) -> Machine:
-        lanes = max(codegen.llvm_get_vector_width(target) // 32, _NEON_LANES)
+        lanes = targets.lanes_of(target)
         # AVX-512 and NEON have 32 vector registers, AVX and SSE 16.
         wide = lanes >= 16 or target.attrs.get("mtriple", "").startswith(("aarch64", "arm64"))
         return cls(lanes=lanes, accumulators=24 if wide else 12, threads=int(target.attrs.get("num-cores", 1)))
+
+    def rows(self, vectors: int) -> int:
+        """Return of how many rows a tile of so many vectors may be, beside whose sums a row's operands have room."""
+        free = self.accumulators * 4 // 3 - vectors - 1
+        return min(self.accumulators, free) // vectors
 
 
 def vector_width(extent: int, most: int) -> int:

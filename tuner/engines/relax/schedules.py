@@ -218,7 +218,7 @@ def _tile_sizes(extents: list[int], machine: Machine) -> _Sizes:
     for columns in divisors(extents[-1], 4 * machine.lanes):
         width = vector_width(columns, machine.lanes)
         vectors = columns // width
-        for rows in divisors(row_extent, machine.accumulators // vectors):
+        for rows in divisors(row_extent, machine.rows(vectors)):
             # With fewer than about ten parallel sums the processor waits for the previous sum.
             busy = min(rows * vectors, 10) / 10
             score = width * busy * (rows * vectors) / (rows + vectors + 1)

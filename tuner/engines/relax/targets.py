@@ -52,8 +52,11 @@ def lanes(text: str, threads: int) -> int | None:
         target = resolve(text, threads)
     except EngineFailure:
         return None
-    if is_gpu(target):
-        return None
+    return None if is_gpu(target) else lanes_of(target)
+
+
+def lanes_of(target: Any) -> int:
+    """Return the same of a CPU's ``tvm.target.Target``; TVM's own answer for x86 is that of the widest CPUs."""
     if codegen.target_has_features(["avx512bw", "avx512f"], target):
         return 16
     return 8 if codegen.target_has_features("avx2", target) else 4

@@ -127,3 +127,19 @@ def test_rewritten_networks_filter_convolutions_and_search_their_tiles(
         answer = relax.request("compile", {**own, "records": known, "out_dir": str(bundle)}, timeout=120)
         assert len(answer["records"]) == (0 if known is None else 2)
         assert asking.agrees(relax, bundle, reference, model, inputs, tmp_path)
+
+
+MACHINES = """
+import json
+from tuner.engines.relax import targets
+from tuner.engines.relax.machines import Machine
+names = ("-mcpu=x86-64", "-mcpu=haswell", "-mcpu=znver4", "-mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+machines = [Machine.of(targets.resolve(f"llvm {name}", 1)) for name in names]
+print(json.dumps([[machine.lanes, *(machine.rows(vectors) for vectors in (1, 2, 4))] for machine in machines]))
+"""
+
+
+def test_tiles_fit_the_registers_of_the_cpu() -> None:
+    """AVX2 and SSE have 16 registers, two of which hold operands of a row of one vector."""
+    narrow, wide = [12, 6, 2], [24, 12, 6]
+    assert asking.told_inside("relax", MACHINES) == [[4, *narrow], [8, *narrow], [16, *wide], [4, *wide]]

@@ -412,7 +412,7 @@ def _shape(call: Any) -> Shape | None:
     top, left = (int(size) for size in attrs.padding[:2])
     groups = int(attrs.groups)
     fewest = _FEWEST_OF_GROUP if groups > 1 else _FEWEST_CHANNELS
-    if {down, across} - {1, *_TAPS} or max(down, across) == 1 or min(channels, filters) // groups < fewest:
+    if {down, across} - {1, *_TAPS} or max(down, across) == 1 or channels // groups < fewest:
         return None
     is_line = height == 1 == down
     if is_line:

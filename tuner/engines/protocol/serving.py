@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import errno
+import gc
 import os
 import re
 import select
@@ -30,9 +31,9 @@ OUT_OF_MEMORY = "out_of_memory"
 _PR_SET_PDEATHSIG = 1
 _LEAVE_SECONDS = 1.5
 _LOOK_SECONDS = 0.5
-_OUT_OF_MEMORY = re.compile("bad_alloc|Failed to allocate memory|Cannot allocate memory(?! symbolic)")
-"""Texts of C++, ONNX Runtime and the system. TVM 0.19 says "Cannot allocate memory symbolic tensor shape" of tensors
-whose sizes it does not know."""
+_OUT_OF_MEMORY = re.compile("bad_alloc|Failed to allocate memory|Arena alloc failed|Cannot allocate memory(?! symbolic)")
+"""Texts of C++, ONNX Runtime, protobuf and the system. TVM 0.19 says "Cannot allocate memory symbolic tensor shape" of
+tensors whose sizes it does not know."""
 
 
 class EngineFailure(Exception):
@@ -97,14 +98,23 @@ def serve(handlers: Mapping[str, Handler], hello: Callable[[], Json]) -> int:
 
 def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO, lock: threading.Lock) -> None:
     emitter = Emitter(stream, lock, request.id)
-    handler = handlers.get(request.method)
+    failed = _failure(request, handlers.get(request.method), emitter)
+    if failed is None:
+        return
+    if failed["code"] == OUT_OF_MEMORY:
+        # What the request had made is in cycles with the exception's frames; the next one needs the room.
+        gc.collect()
+    emitter.emit(messages.ERROR, failed)
+
+
+def _failure(request: Request, handler: Handler | None, emitter: Emitter) -> Json | None:
+    """Emit the result of a request; return the data of its ``error`` event if there is none."""
     try:
         if handler is None:
             raise EngineFailure("unknown_method", f"unknown method {request.method!r}")
         emitter.emit(messages.RESULT, handler(request.params, emitter))
     except EngineFailure as failure:
-        code = OUT_OF_MEMORY if is_memory(failure) else failure.code
-        emitter.emit(messages.ERROR, {**failure.data, "code": code})
+        return {**failure.data, "code": OUT_OF_MEMORY if is_memory(failure) else failure.code}
     except Exception as error:  # noqa: BLE001 - whatever a handler raises must reach the host as an event
         traceback.print_exc()
         sys.stderr.flush()
@@ -112,12 +122,8 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
         # A full disk has a code of its own, because it is not a defect.
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         code = "disk_full" if full else OUT_OF_MEMORY if is_memory(error) else "engine_internal_error"
-        internal = EngineFailure(
-            code,
-            f"{type(error).__name__}: {error}"[:2000],
-            details={"traceback": text},
-        )
-        emitter.emit(messages.ERROR, internal.data)
+        return EngineFailure(code, f"{type(error).__name__}: {error}"[:2000], details={"traceback": text}).data
+    return None
 
 
 def is_memory(error: BaseException) -> bool:

@@ -57,6 +57,13 @@ def _peak(engine: EngineSession) -> float:
     return int(found[1]) * 1024 / (MEGABYTES * 10**6)
 
 
+def _data(engine: EngineSession) -> int:
+    """Bytes that count for the limit."""
+    found = re.search(r"VmData:\s+(\d+)", Path(f"/proc/{engine.pid}/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
 def test_onnx_runtime_needs_few_copies(archive: Path, engine_logs: Path, tmp_path: Path) -> None:
     with start("onnx", engine_logs / "peaks-onnx.log") as engine:
         before = _peak(engine)
@@ -122,11 +129,11 @@ def test_large_weights_beyond_the_limit_are_refused_and_the_engine_goes_on(
 
     of_large = _inputs(reference, tmp_path, large)
     with start(name, engine_logs / f"limited-{name}-{method}.log") as engine:
-        used = re.search(r"VmData:\s+(\d+)", Path(f"/proc/{engine.pid}/status").read_text())
-        assert used
+        used = _data(engine)
         # What an engine loads for its first model takes some 45 MB.
-        engine.limit_memory(int(used[1]) * 1024 + MEGABYTES * 8 // 10 * 10**6)
+        engine.limit_memory(used + MEGABYTES * 8 // 10 * 10**6)
         with pytest.raises(errors.EngineError) as caught:
             engine.request(method, params(large, of_large), timeout=100)
         assert failures.needs_memory(caught.value), caught.value
+        assert _data(engine) - used < MEGABYTES // 4 * 10**6, "weights stay"
         engine.request(method, params(prepared, str(inputs[0])), timeout=100)

@@ -23,7 +23,7 @@ _LINE = 64
 _MOST_LINES = 8
 """Cache lines an iteration; a loop that reads more is left to the core."""
 _SERIAL = 0
-_CPUS = ("sapphirerapids", "emeraldrapids", "graniterapids")
+_CPUS = ("sapphirerapids", "emeraldrapids", "graniterapids", "znver5")
 """LLVM's names of CPUs that gain; a Zen 4 gains nothing and loses up to 4 % (docs/decisions/0082-prefetches.md)."""
 _FOR_READING = (0, 3, 1)
 """Arguments of ``llvm.prefetch``: to read, into all caches, data."""

@@ -31,7 +31,9 @@ OUT_OF_MEMORY = "out_of_memory"
 _PR_SET_PDEATHSIG = 1
 _LEAVE_SECONDS = 1.5
 _LOOK_SECONDS = 0.5
-_OUT_OF_MEMORY = re.compile("bad_alloc|Failed to allocate memory|Arena alloc failed|Cannot allocate memory(?! symbolic)")
+_OUT_OF_MEMORY = re.compile(
+    "bad_alloc|Failed to allocate memory|Arena alloc failed|Cannot allocate memory(?! symbolic)"
+)
 """Texts of C++, ONNX Runtime, protobuf and the system. TVM 0.19 says "Cannot allocate memory symbolic tensor shape" of
 tensors whose sizes it does not know."""
 

@@ -9,6 +9,7 @@ legalization of Relax's convolutions.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, te, tirx
 
-from tuner.engines.relax.machines import CACHE_BYTES, Machine, divisors, vector_width
+from tuner.engines.relax.machines import CACHE_BYTES, Machine, divisors, vector_width, whole
 from tuner.engines.runtime.filtering import Filtering, along
 
 _OUTPUTS = (4, 2)
@@ -71,15 +72,18 @@ class Shape:
         """Channels that a filter reads."""
         return self.channels // self.groups
 
-    def width_of(self, machine: Machine) -> int:
-        """Return how many filters of a group fit in a vector."""
-        return vector_width(self.filters // self.groups, machine.lanes)
+    def widths(self, machine: Machine) -> set[int]:
+        """Return how many filters may be in a vector: of a group, or of all with some that are added."""
+        exact = vector_width(self.filters // self.groups, machine.lanes)
+        return {exact} if self.groups > 1 else {exact, machine.lanes}
 
     def direct(self, machine: Machine) -> float:
         """Return the time of the direct convolution, in operations at the core's peak."""
-        weights = math.prod(self.taps) * self.depth * self.filters
+        across, filters = self.rows if self.is_line else self.columns, self.filters // self.groups
+        columns = whole(across, filters, machine) if self.groups == 1 else filters
+        weights = math.prod(self.taps) * self.depth * columns * self.groups
         operations = 2.0 * self.batch * self.rows * self.columns * weights
-        return operations * machine.lanes / self.width_of(machine) + _READ * 4 * weights
+        return operations / machine.tile(across, columns).share(machine.lanes) + _READ * 4 * weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +107,10 @@ class Tiling:
         down, across = (along(self.outputs, taps) for taps in shape.taps)
         return down, across
 
+    def filters(self, shape: Shape) -> int:
+        """Return the number of filters: whole panels."""
+        return _multiple(shape.filters, self.panel)
+
     def rows(self, shape: Shape) -> int:
         """Return the rows of tiles in an image: whole bands."""
         return _multiple(math.ceil(shape.rows / self.along(shape)[0].outputs), self.block)
@@ -120,11 +128,12 @@ class Tiling:
         sums = self.registers * self.vectors
         speed = sums / max(sums, self.registers + self.vectors, _FEWEST_SUMS) * self.width / machine.lanes
         # Sums are begun and stored once for each point.
-        products = 2.0 * points * tiles * (shape.depth + _STORED) * shape.filters
-        moved = _MOVED * points * tiles * (shape.channels * _lanes_lost(shape.channels, machine) + shape.filters)
+        products = 2.0 * points * tiles * (shape.depth + _STORED) * self.filters(shape)
+        moved_lanes = sum(each * _lanes_lost(each, machine) for each in (shape.channels, shape.filters))
+        moved = _MOVED * points * tiles * moved_lanes
         lines = self.block * down.outputs + down.taps - 1
         padded = _PADDED * bands * lines * (columns * across.outputs + across.taps - 1) * shape.channels
-        weights = 4.0 * points * shape.depth * shape.filters
+        weights = 4.0 * points * shape.depth * self.filters(shape)
         again = _READ_AGAIN * weights * (bands - 1) if weights > CACHE_BYTES else 0.0
         idle = math.ceil(bands / machine.threads) * machine.threads / bands
         held = 4 * points * self.block * columns * (shape.channels + self.panel)
@@ -149,9 +158,9 @@ def tilings(shape: Shape, machine: Machine) -> list[Tiling]:
 def _tilings(shape: Shape, machine: Machine, outputs: int) -> Iterator[Tiling]:
     down, across = (along(outputs, taps) for taps in shape.taps)
     rows, columns = math.ceil(shape.rows / down.outputs), math.ceil(shape.columns / across.outputs)
-    width, filters = shape.width_of(machine), shape.filters // shape.groups
-    for vectors in range(1, _MOST_VECTORS + 1):
-        if filters % (vectors * width):
+    filters = shape.filters // shape.groups
+    for vectors, width in itertools.product(range(1, _MOST_VECTORS + 1), shape.widths(machine)):
+        if filters % (vectors * width) and shape.groups > 1:
             continue
         for block in {math.ceil(rows / bands) for bands in range(1, rows + 1)}:
             for registers in divisors(block * columns, machine.rows(vectors)):
@@ -168,7 +177,7 @@ def convolution(data: Any, kernel: Any, shape: Shape, tiling: Tiling) -> Any:
     """Return the tensor (batch, height, width, filters) of an image and ``weights``."""
     down, across = tiling.along(shape)
     panel, rows, columns = tiling.panel, tiling.rows(shape), tiling.columns(shape)
-    tiles, panels = shape.batch * rows * columns, shape.filters // panel
+    tiles, panels = shape.batch * rows * columns, tiling.filters(shape) // panel
     high, wide = rows * down.outputs + down.taps - 1, columns * across.outputs + across.taps - 1
 
     def padded(n: Any, h: Any, w: Any, c: Any) -> Any:
@@ -231,10 +240,14 @@ def _pick(position: Any, values: list[Any]) -> Any:
 
 
 def weights(kernel: Any, shape: Shape, tiling: Tiling) -> Any:
-    """Transform weights (taps, taps, depth, out) to float32 (out / panel, points, points, depth, panel)."""
+    """Transform weights (taps, taps, depth, out) to float32 (out / panel, points, points, depth, panel).
+
+    Filters that are added have weights of 0.
+    """
     down, across = tiling.along(shape)
     values = np.einsum("ea,ub,abio->euio", down.kernel, across.kernel, kernel.astype("float64"))
-    blocked = values.reshape(*values.shape[:3], -1, tiling.panel)
+    added = np.pad(values, [(0, 0)] * 3 + [(0, tiling.filters(shape) - shape.filters)])
+    blocked = added.reshape(*values.shape[:3], -1, tiling.panel)
     return np.ascontiguousarray(blocked.transpose(3, 0, 1, 2, 4)).astype(_DTYPE)
 
 
@@ -303,11 +316,13 @@ class _Steps:
             for each in between:
                 schedule.compute_inline(each)
             steps.insert(0, self._output)
+        # Filters that were added are left out here.
+        width = vector_width(math.gcd(self._panel, self._shape(last)[-1]), self._machine.lanes)
         n, y, x, c = self._image(schedule.get_loops(last))
         outer, y = schedule.split(y, [None, block * self._down])
         row, v = schedule.split(y, [None, self._down])
         column, x = schedule.split(x, [None, self._across])
-        panel, vector, lane = schedule.split(c, [None, self._panel // self._width, self._width])
+        panel, vector, lane = schedule.split(c, [None, self._panel // width, width])
         schedule.reorder(n, outer, panel, row, column, vector, v, x, lane)
         bands = schedule.fuse(n, outer)
         if self._machine.threads > 1:
@@ -385,6 +400,12 @@ def legalizations(machine: Machine) -> dict[str, Any]:
         )
 
     return {_CONVOLUTION: legalize}
+
+
+def pays(call: Any, machine: Machine) -> bool:
+    """Return whether a call of ``relax.nn.conv2d`` becomes one with filtering."""
+    shape = _shape(call)
+    return shape is not None and _worth(shape, machine) is not None
 
 
 def _worth(shape: Shape, machine: Machine) -> Tiling | None:

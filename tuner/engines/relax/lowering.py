@@ -16,7 +16,7 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import concatenations, fast_math, filtering, importing, targets
+from tuner.engines.relax import columns, concatenations, fast_math, filtering, importing, targets
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime import faults
 
@@ -128,7 +128,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
         module = fold(_with_layout(module, LAYOUTS[layout]))
         if build.rewrite:
-            module = fast_math.plain(module)
+            module = fast_math.plain(columns.pad(module, Machine.of(build.target)))
         return _apply(
             module,
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,34 @@ from tuner.engines.relax import targets
 
 CACHE_BYTES = 1 << 19
 """Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
+_WORTH = 0.92
+"""Time, relative to that of the columns as they are, below which columns are added."""
+_MOST_ADDED = 2
+"""Vectors of columns that are tried beyond the fewest."""
+_FEWEST_SUMS = 10
+"""Sums in registers with which multipliers need not wait for the previous ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """Sums in registers: rows of vectors."""
+
+    rows: int
+    vectors: int
+    """Vectors per row."""
+    width: int
+    """Values per vector: a power of two, since LLVM splits any other."""
+
+    def share(self, lanes: int) -> float:
+        """Return the speed in units of the peak of cores that load as many vectors a cycle as they multiply."""
+        sums = self.rows * self.vectors
+        return sums / max(sums, self.rows + self.vectors, _FEWEST_SUMS) * self.width / lanes
+
+    @property
+    def speed(self) -> float:
+        """Return the sums for each load, as long as the processor need not wait."""
+        busy = min(self.rows * self.vectors, _FEWEST_SUMS) / _FEWEST_SUMS
+        return self.width * busy * (self.rows * self.vectors) / (self.rows + self.vectors + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +59,26 @@ class Machine:
         """Return of how many rows a tile of so many vectors may be, beside whose sums a row's operands have room."""
         free = self.accumulators * 4 // 3 - vectors - 1
         return min(self.accumulators, free) // vectors
+
+    def tile(self, rows: int, columns: int) -> Tile:
+        """Return the tile of a product with the most multiplications per load that the accumulators allow."""
+        tiles = [Tile(rows=1, vectors=1, width=1)]
+        for wide in divisors(columns, 4 * self.lanes):
+            width = vector_width(wide, self.lanes)
+            vectors = wide // width
+            tiles += [Tile(rows=high, vectors=vectors, width=width) for high in divisors(rows, self.rows(vectors))]
+        return max(tiles, key=lambda tile: tile.speed)
+
+
+def whole(rows: int, columns: int, machine: Machine) -> int:
+    """Return the number of columns with which a product of so many rows and at least these columns is quickest."""
+
+    def time(count: int) -> float:
+        return count / machine.tile(rows, count).share(machine.lanes)
+
+    fewest = math.ceil(columns / machine.lanes)
+    best = min((machine.lanes * (fewest + more) for more in range(_MOST_ADDED + 1)), key=time)
+    return best if time(best) < _WORTH * time(columns) else columns
 
 
 def vector_width(extent: int, most: int) -> int:

@@ -45,7 +45,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     spatial = [loop for loop in every if int(schedule.get(loop).extent) > 1] or every[-1:]
     unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
     extents = [int(schedule.get(loop).extent) for loop in spatial]
-    sizes = _tile_sizes([*extents[:-1], _group(schedule, block, extents[-1])], machine)
+    sizes = machine.tile(extents[-2] if len(extents) > 1 else 1, _group(schedule, block, extents[-1]))
     traffic = _Traffic.of(schedule, block)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
     packed = _pack_weights(schedule, block, sizes.vectors * sizes.width)
@@ -67,7 +67,8 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     depth = len(schedule.get_loops(block)) - len(reduced) - len(inner)
     tail = schedule.get_loops(epilogue)[depth:]
     if tail:
-        columns, lanes = schedule.split(tail[-1], [None, sizes.width])
+        width = vector_width(_columns(schedule, epilogue), sizes.width)
+        columns, lanes = schedule.split(tail[-1], [None, width])
         _keep_in_registers(schedule, [*tail[:-1], columns, lanes])
     _keep_in_registers(schedule, inner)
     start = schedule.decompose_reduction(block, reduced[0])
@@ -202,31 +203,6 @@ def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:
     schedule.vectorize(loops[-1])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sizes:
-    rows: int
-    vectors: int
-    """Vectors per row."""
-    width: int
-    """Values per vector: a power of two, since LLVM splits any other."""
-
-
-def _tile_sizes(extents: list[int], machine: Machine) -> _Sizes:
-    """Return the tile with the most multiplications per load that the accumulators allow."""
-    row_extent = extents[-2] if len(extents) > 1 else 1
-    best, best_score = _Sizes(rows=1, vectors=1, width=1), 0.0
-    for columns in divisors(extents[-1], 4 * machine.lanes):
-        width = vector_width(columns, machine.lanes)
-        vectors = columns // width
-        for rows in divisors(row_extent, machine.rows(vectors)):
-            # With fewer than about ten parallel sums the processor waits for the previous sum.
-            busy = min(rows * vectors, 10) / 10
-            score = width * busy * (rows * vectors) / (rows + vectors + 1)
-            if score > best_score:
-                best, best_score = _Sizes(rows=rows, vectors=vectors, width=width), score
-    return best
-
-
 def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
     spatial: list[Any] = []
     reduced: list[Any] = []
@@ -236,13 +212,25 @@ def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
-    """Return whether the consumer is a map with one loop for each of the block's spatial loops."""
-    ours = [each for each in schedule.get(block).iter_vars if each.iter_type == tirx.IterVar.DataPar]
-    theirs = schedule.get(consumer).iter_vars
-    extents = [int(each.dom.extent) for each in ours]
-    return [int(each.dom.extent) for each in theirs] == extents and all(
-        each.iter_type == tirx.IterVar.DataPar for each in theirs
-    )
+    """Return whether the consumer is a map with one loop for each of the block's spatial loops.
+
+    It may leave out columns at the end, which were added (``relax.columns``).
+    """
+    producer, statement = schedule.get(block), schedule.get(consumer)
+    ours = [each for each in producer.iter_vars if each.iter_type == tirx.IterVar.DataPar]
+    theirs = statement.iter_vars
+    *outer, columns = [int(each.dom.extent) for each in ours]
+    *others, kept = [int(each.dom.extent) for each in theirs]
+    if others != outer or any(each.iter_type != tirx.IterVar.DataPar for each in theirs):
+        return False
+    made = producer.writes[0].source
+    reads = [read.region[-1].min for read in statement.reads if read.source.same_as(made)]
+    return kept == columns or (kept < columns and all(index.same_as(theirs[-1].var) for index in reads))
+
+
+def _columns(schedule: Any, block: Any) -> int:
+    """Return the extent of a block's last axis."""
+    return int(schedule.get(block).iter_vars[-1].dom.extent)
 
 
 _PACKED_BYTES = 1 << 15

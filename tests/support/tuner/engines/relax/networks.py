@@ -224,3 +224,34 @@ def filterable_convolutions() -> bytes:
     tensors = [_floats(name, (*shape, 3, 3), weights) for name, shape in shapes.items()]
     tensors.append(_floats("b", (48,), weights))
     return models.model(nodes, inputs={"x": (1, 32, 21, 18)}, outputs={"y": (1, 32, 11, 9)}, tensors=tensors)
+
+
+def odd_columns() -> bytes:
+    """Convolutions and dense layers whose columns no vector divides: ``x`` [1, 24, 31, 30] to two results.
+
+    Behind them are a SiLU, a sum with an earlier result, one of a scalar, and nothing.
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        _node("Conv", ["x", "a", "bias"], ["first"], kernel_shape=[1, 1]),
+        _node("Sigmoid", ["first"], ["gate"]),
+        _node("Mul", ["first", "gate"], ["gated"]),
+        _node("Conv", ["gated", "b"], ["halved"], strides=[2, 2], **padded),
+        _node("Conv", ["halved", "c"], ["square"], **padded),
+        _node("Add", ["square", "halved"], ["sum"]),
+        _node("Conv", ["sum", "d"], ["wide"], kernel_shape=[1, 1]),
+        _node("Relu", ["wide"], ["bent"]),
+        _node("Reshape", ["bent", "rows"], ["lines"]),
+        _node("Transpose", ["lines"], ["tokens"], perm=[0, 2, 1]),
+        _node("MatMul", ["tokens", "e"], ["product"]),
+        _node("GlobalAveragePool", ["bent"], ["means"]),
+        _node("Flatten", ["means"], ["flat"]),
+        _node("Gemm", ["flat", "f", "g"], ["classes"], transB=1),
+    ]
+    shapes = {"a": (38, 24, 1, 1), "b": (50, 38, 3, 3), "c": (50, 50, 3, 3), "d": (360, 50, 1, 1)}
+    shapes |= {"bias": (38,), "e": (360, 77), "f": (90, 360), "g": (90,)}
+    tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
+    tensors.append(_tensor("rows", (3,), _INT64, struct.pack("<3q", 1, 360, 240)))
+    outputs = {"product": (1, 240, 77), "classes": (1, 90)}
+    return models.model(nodes, inputs={"x": (1, 24, 31, 30)}, outputs=outputs, tensors=tensors)

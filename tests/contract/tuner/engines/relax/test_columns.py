@@ -1,0 +1,67 @@
+"""Products whose columns no vector divides have more of them in rewritten builds, and the same results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.relax import networks
+from tuner.host.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+COLUMNS = """
+import json, re, sys
+from tuner.engines.relax import importing, lowering
+importing.install()
+path, target = sys.argv[1:]
+told = {}
+for rewrite in (False, True):
+    build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "rewrite": rewrite})
+    found = []
+    for name, function in lowering.lower(importing.load(path), build).functions_items():
+        kind = re.search("filtered_conv2d|conv2d|matmul", name.name_hint)
+        if kind:
+            sizes = [int(size) for size in function.params[1].shape]
+            found.append([kind[0], sizes[-1] * (sizes[0] if "filtered" in kind[0] else 1)])
+    told[str(rewrite)] = sorted(found)
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize(
+    ("cpu", "padded"),
+    [
+        ("znver5", {"conv2d": [48, 64, 384], "filtered_conv2d": [64], "matmul": [96, 96]}),
+        ("haswell", {"conv2d": [40, 64, 360], "filtered_conv2d": [56], "matmul": [80, 96]}),
+    ],
+)
+def test_columns_are_padded_where_that_saves_time(
+    reference: EngineSession, tmp_path: Path, cpu: str, padded: dict[str, list[int]]
+) -> None:
+    model, _ = asking.prepare(reference, networks.odd_columns(), tmp_path)
+    found = asking.told_inside("relax", COLUMNS, model, f"llvm -mcpu={cpu}")
+    assert found == {
+        "False": [["conv2d", 38], ["conv2d", 50], ["conv2d", 50], ["conv2d", 360], ["matmul", 77], ["matmul", 90]],
+        "True": [[kind, columns] for kind, every in padded.items() for columns in every],
+    }
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_padded_columns_change_no_result(
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, threads: int
+) -> None:
+    """Without records and with those of every operator, and for a CPU with shorter vectors."""
+    model, specs = asking.prepare(reference, networks.odd_columns(), tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    own = {**place, "model": str(model), "rewrite": True, "threads": threads}
+    lines = asking.trial_lines(relax, own, tmp_path, trials=4)
+    records = asking.write_lines(tmp_path / "records.jsonl", [line for line in lines if line])
+    for number, more in enumerate(({}, {"records": records}, {"target": "llvm -mcpu=haswell"})):
+        bundle = tmp_path / f"bundle-{number}"
+        answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
+        assert bool(answer["records"]) == ("records" in more)
+        assert asking.agrees(relax, bundle, reference, model, inputs, tmp_path)

@@ -7,6 +7,7 @@ stored, so that no other operator sees it. ``onnx.rewriting.aligned`` pads what 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from tuner.engines.relax.machines import Machine, whole
 
 _CONVOLUTION, _PRODUCT = "relax.nn.conv2d", "relax.matmul"
 _DTYPE = "float32"
+_COPIED = 20.0
+"""Time to copy a result of grouped convolutions, in operations at the core's peak."""
 
 
 def pad(module: Any, machine: Machine) -> Any:
@@ -38,15 +41,28 @@ class _Padding(relax.PyExprMutator):
         visited = self.visit_expr_post_order(call)
         if not _may_be_padded(call, self._machine):
             return visited
-        *_, rows, columns = map(int, call.ty.shape.values)
-        added = whole(rows, columns, self._machine) - columns
-        if added == 0:
-            return visited
+        *outer, rows, columns = map(int, call.ty.shape.values)
+        groups = int(call.attrs.groups) if call.op.name == _CONVOLUTION else 1
         data, kernel = visited.args
-        values = kernel.value.numpy()
-        wider = relax.const(np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, added)]))
-        product = self.builder_.emit(relax.Call(visited.op, [data, wider], visited.attrs))
-        return relax.op.strided_slice(product, axes=[len(call.ty.shape.values) - 1], begin=[0], end=[columns])
+        *inner, _ = kernel.value.shape
+        own = columns // groups
+        copied = _COPIED * own / (2 * math.prod(inner)) if groups > 1 else 0.0
+        wide = whole(rows, own, self._machine, copied)
+        if wide == own:
+            return visited
+        parts = kernel.value.numpy().reshape(*inner, groups, own)
+        added = np.pad(parts, [(0, 0)] * (parts.ndim - 1) + [(0, wide - own)])
+        product = relax.Call(visited.op, [data, relax.const(added.reshape(*inner, groups * wide))], visited.attrs)
+        return self._without([*outer, rows], self.builder_.emit(product), groups, wide, own)
+
+    def _without(self, outer: list[int], product: Any, groups: int, wide: int, own: int) -> Any:
+        """Leave out the columns that were added to each group."""
+        last = len(outer)
+        if groups == 1:
+            return relax.op.strided_slice(product, axes=[last], begin=[0], end=[own])
+        parts = self.builder_.emit(relax.op.reshape(product, (*outer, groups, wide)))
+        kept = self.builder_.emit(relax.op.strided_slice(parts, axes=[last + 1], begin=[0], end=[own]))
+        return relax.op.reshape(kept, (*outer, groups * own))
 
 
 def _may_be_padded(call: Any, machine: Machine) -> bool:
@@ -64,4 +80,4 @@ def _may_be_padded(call: Any, machine: Machine) -> bool:
     # Filtering adds filters of its own.
     if filtering.pays(call, machine):
         return False
-    return int(call.attrs.groups) == 1 and (call.attrs.kernel_layout, call.attrs.out_layout) == ("HWIO", "NHWC")
+    return (call.attrs.kernel_layout, call.attrs.out_layout) == ("HWIO", "NHWC")

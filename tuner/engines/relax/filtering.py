@@ -80,7 +80,7 @@ class Shape:
     def direct(self, machine: Machine) -> float:
         """Return the time of the direct convolution, in operations at the core's peak."""
         across, filters = self.rows if self.is_line else self.columns, self.filters // self.groups
-        columns = whole(across, filters, machine) if self.groups == 1 else filters
+        columns = whole(across, filters, machine)
         weights = math.prod(self.taps) * self.depth * columns * self.groups
         operations = 2.0 * self.batch * self.rows * self.columns * weights
         return operations / machine.tile(across, columns).share(machine.lanes) + _READ * 4 * weights

@@ -5,7 +5,6 @@ Constants are folded with numpy instead of functions compiled for a single run.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import columns, concatenations, fast_math, filtering, importing, targets
+from tuner.engines.relax import columns, concatenations, fast_math, filtering, importing, layouts, targets
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime import faults
 
@@ -82,9 +81,6 @@ def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
     return None
 
 
-LAYOUTS = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
-_TRANSPOSED = ["NCHW", "IOHW"]
-"""The only layout in which TVM can compute transposed convolutions, though it would propagate others to them."""
 PRECISIONS = ("f32", "fp16")
 
 
@@ -112,7 +108,7 @@ class Lowering:
             )
         faults.require_known("precision", precision, PRECISIONS)
         if layout is not None:
-            faults.require_known("layout", layout, LAYOUTS)
+            faults.require_known("layout", layout, layouts.WANTED)
         target = targets.resolve(params["target"], params["threads"])
         rewrite = bool(params.get("rewrite")) and not targets.is_gpu(target)
         return cls(target=target, precision=precision, layout=layout, rewrite=rewrite)
@@ -126,7 +122,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         module = _apply(imported.module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
-        module = fold(_with_layout(module, LAYOUTS[layout]))
+        module = fold(layouts.convert(module, layout))
         if build.rewrite:
             module = fast_math.plain(columns.pad(module, Machine.of(build.target)))
         return _apply(
@@ -150,16 +146,6 @@ def _legalizations(build: Lowering) -> dict[str, Any]:
     if not build.rewrite:
         return joined
     return joined | fast_math.legalizations() | filtering.legalizations(Machine.of(build.target))
-
-
-def _with_layout(module: Any, layout: list[str]) -> Any:
-    """Convert the layout of convolutions, unless an operator between them does not support it."""
-    wanted = {"relax.nn.conv2d": layout, "relax.nn.conv2d_transpose": _TRANSPOSED}
-    try:
-        return relax.transform.ConvertLayout(wanted)(module)
-    except Exception as error:  # noqa: BLE001 - operators raise anything; each build of the model meets the same
-        logging.getLogger(__name__).warning("convolutions keep the model's layout: %s", str(error)[-300:])
-        return module
 
 
 def finish(module: Any, target: Any) -> Any:

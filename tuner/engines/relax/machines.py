@@ -61,24 +61,27 @@ class Machine:
         return min(self.accumulators, free) // vectors
 
     def tile(self, rows: int, columns: int) -> Tile:
-        """Return the tile of a product with the most multiplications per load that the accumulators allow."""
+        """Return the quickest tile of a product that the accumulators allow, of those the one with the fewest loads."""
         tiles = [Tile(rows=1, vectors=1, width=1)]
         for wide in divisors(columns, 4 * self.lanes):
             width = vector_width(wide, self.lanes)
             vectors = wide // width
             tiles += [Tile(rows=high, vectors=vectors, width=width) for high in divisors(rows, self.rows(vectors))]
-        return max(tiles, key=lambda tile: tile.speed)
+        return max(tiles, key=lambda tile: (tile.share(self.lanes), tile.speed))
 
 
-def whole(rows: int, columns: int, machine: Machine) -> int:
-    """Return the number of columns with which a product of so many rows and at least these columns is quickest."""
+def whole(rows: int, columns: int, machine: Machine, more: float = 0.0) -> int:
+    """Return the number of columns with which a product of so many rows and at least these columns is quickest.
+
+    ``more`` is the time that others than the given number take besides, in that of a column at the core's peak.
+    """
 
     def time(count: int) -> float:
         return count / machine.tile(rows, count).share(machine.lanes)
 
     fewest = math.ceil(columns / machine.lanes)
-    best = min((machine.lanes * (fewest + more) for more in range(_MOST_ADDED + 1)), key=time)
-    return best if time(best) < _WORTH * time(columns) else columns
+    best = min((machine.lanes * (fewest + added) for added in range(_MOST_ADDED + 1)), key=time)
+    return best if time(best) + more < _WORTH * time(columns) else columns
 
 
 def vector_width(extent: int, most: int) -> int:

@@ -154,7 +154,7 @@ def _bands(schedule: Any, padded: Any, lines: int, machine: Machine) -> int:
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:
-    """Return how many columns read the same values: those of a group, or all.
+    """Return how many columns next to each other read the same values, or values in a row: those of a group, or all.
 
     A vector across groups would gather its values one by one.
     """
@@ -436,7 +436,7 @@ def _stream(schedule: Any, block: Any, machine: Machine) -> None:
     loops = schedule.get_loops(block)
     if loops and not _branches(schedule, block):
         extent = int(schedule.get(loops[-1]).extent)
-        lanes = vector_width(extent, machine.lanes)
+        lanes = vector_width(_group(schedule, block, extent), machine.lanes)
         if lanes > 1:
             _, inner = schedule.split(loops[-1], [None, lanes])
             schedule.vectorize(inner)

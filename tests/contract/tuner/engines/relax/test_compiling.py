@@ -93,6 +93,18 @@ def test_bounds_are_part_of_the_convolution_before_them(
     assert ["conv2d" in name for name in names if "maximum" in name] == [True, True]
 
 
+def test_operators_between_convolutions_are_part_of_these(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
+) -> None:
+    model = asking.prepare(reference, networks.between_convolutions(), tmp_path)[0]
+    [output] = _compile_and_compare(relax, reference, model, target, tmp_path)
+    assert output["passed"]
+    names = [each["name"] for each in json.loads((tmp_path / "bundle" / "kernels.json").read_text())]
+    assert sum("conv2d" in name for name in names) == 4
+    # Both inputs and the output are turned, and nothing else.
+    assert sum("conv2d" not in name for name in names) == 3, names
+
+
 def test_rewritten_activations_call_no_functions_of_libm(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
 ) -> None:

@@ -229,7 +229,7 @@ def filterable_convolutions() -> bytes:
 def odd_columns() -> bytes:
     """Convolutions and dense layers whose columns no vector divides: ``x`` [1, 24, 31, 30] to two results.
 
-    Behind them are a SiLU, a sum with an earlier result, one of a scalar, and nothing.
+    Some are grouped. Behind them are a SiLU, a sum with an earlier result, and nothing.
     """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -241,7 +241,9 @@ def odd_columns() -> bytes:
         _node("Conv", ["halved", "c"], ["square"], **padded),
         _node("Add", ["square", "halved"], ["sum"]),
         _node("Conv", ["sum", "d"], ["wide"], kernel_shape=[1, 1]),
-        _node("Relu", ["wide"], ["bent"]),
+        _node("Relu", ["wide"], ["spread"]),
+        _node("Conv", ["spread", "h"], ["parted"], kernel_shape=[1, 1], group=9),
+        _node("Relu", ["parted"], ["bent"]),
         _node("Reshape", ["bent", "rows"], ["lines"]),
         _node("Transpose", ["lines"], ["tokens"], perm=[0, 2, 1]),
         _node("MatMul", ["tokens", "e"], ["product"]),
@@ -249,9 +251,35 @@ def odd_columns() -> bytes:
         _node("Flatten", ["means"], ["flat"]),
         _node("Gemm", ["flat", "f", "g"], ["classes"], transB=1),
     ]
-    shapes = {"a": (38, 24, 1, 1), "b": (50, 38, 3, 3), "c": (50, 50, 3, 3), "d": (360, 50, 1, 1)}
+    shapes = {"a": (38, 24, 1, 1), "b": (50, 38, 3, 3), "c": (50, 50, 3, 3), "d": (360, 50, 1, 1), "h": (360, 40, 1, 1)}
     shapes |= {"bias": (38,), "e": (360, 77), "f": (90, 360), "g": (90,)}
     tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
     tensors.append(_tensor("rows", (3,), _INT64, struct.pack("<3q", 1, 360, 240)))
     outputs = {"product": (1, 240, 77), "classes": (1, 90)}
     return models.model(nodes, inputs={"x": (1, 24, 31, 30)}, outputs=outputs, tensors=tensors)
+
+
+def between_convolutions() -> bytes:
+    """Activations between convolutions of ``x`` [1, 8, 12, 12] to ``y``, likewise, and a sum.
+
+    Its first operand comes from no convolution, but from ``z`` [1, 8, 144].
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        _node("Conv", ["x", "a"], ["first"], **padded),
+        _node("LeakyRelu", ["first"], ["leaky"], alpha=0.1),
+        _node("Conv", ["leaky", "b"], ["second"], **padded),
+        _node("HardSigmoid", ["second"], ["gate"]),
+        _node("Mul", ["second", "gate"], ["gated"]),
+        _node("Softplus", ["gated"], ["soft"]),
+        _node("Conv", ["soft", "c"], ["third"], **padded),
+        _node("Reshape", ["z", "image"], ["plain"]),
+        _node("Add", ["plain", "third"], ["sum"]),
+        _node("Relu", ["sum"], ["bent"]),
+        _node("Conv", ["bent", "d"], ["y"], **padded),
+    ]
+    tensors = [_floats(name, (8, 8, 3, 3), weights) for name in "abcd"]
+    tensors.append(_tensor("image", (4,), _INT64, struct.pack("<4q", 1, 8, 12, 12)))
+    shape = (1, 8, 12, 12)
+    return models.model(nodes, inputs={"x": shape, "z": (1, 8, 144)}, outputs={"y": shape}, tensors=tensors)

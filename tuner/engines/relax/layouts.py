@@ -11,6 +11,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm_ffi import structural_equal
 
 WANTED = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
 """Of data and weights, by the name in requests."""
@@ -26,10 +27,10 @@ _CONVOLUTION = "relax.nn.conv2d"
 def convert(module: Any, layout: str) -> Any:
     """Convert the layout of convolutions, unless an operator between them does not support it."""
     _add_rules()
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            module[variable] = _Ordered(function).visit_expr(function)
     try:
-        for variable, function in module.functions_items():
-            if isinstance(function, relax.Function):
-                module[variable] = _Ordered(function).visit_expr(function)
         wanted = {_CONVOLUTION: WANTED[layout], "relax.nn.conv2d_transpose": _TRANSPOSED}
         return relax.transform.ConvertLayout(wanted)(module)
     except Exception as error:  # noqa: BLE001 - operators raise anything; each build of the model meets the same
@@ -73,7 +74,8 @@ class _Ordered(relax.PyExprMutator):
         if _name(call) not in _COMMUTATIVE:
             return visited
         first, second = call.args
-        if second not in self._held or first in self._held or list(first.ty.shape) != list(second.ty.shape):
+        is_turned = isinstance(first, tvm.ir.GenericConst) or structural_equal(first.ty, second.ty)
+        if second not in self._held or first in self._held or not is_turned:
             return visited
         return relax.Call(visited.op, [visited.args[1], visited.args[0]], visited.attrs)
 

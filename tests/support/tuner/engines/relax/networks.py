@@ -260,9 +260,9 @@ def odd_columns() -> bytes:
 
 
 def between_convolutions() -> bytes:
-    """Activations between convolutions of ``x`` [1, 8, 12, 12] to ``y``, likewise, and a sum.
+    """Activations between convolutions of ``x`` [1, 8, 12, 12] to ``y``, likewise, a product and a sum.
 
-    Its first operand comes from no convolution, but from ``z`` [1, 8, 144].
+    Their first operands come from no convolution, but are constant, and ``z`` [1, 8, 144].
     """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -273,13 +273,15 @@ def between_convolutions() -> bytes:
         _node("HardSigmoid", ["second"], ["gate"]),
         _node("Mul", ["second", "gate"], ["gated"]),
         _node("Softplus", ["gated"], ["soft"]),
-        _node("Conv", ["soft", "c"], ["third"], **padded),
+        _node("Mul", ["scale", "soft"], ["scaled"]),
+        _node("Conv", ["scaled", "c"], ["third"], **padded),
         _node("Reshape", ["z", "image"], ["plain"]),
         _node("Add", ["plain", "third"], ["sum"]),
         _node("Relu", ["sum"], ["bent"]),
         _node("Conv", ["bent", "d"], ["y"], **padded),
     ]
     tensors = [_floats(name, (8, 8, 3, 3), weights) for name in "abcd"]
+    tensors.append(_floats("scale", (1, 8, 1, 1), weights))
     tensors.append(_tensor("image", (4,), _INT64, struct.pack("<4q", 1, 8, 12, 12)))
     shape = (1, 8, 12, 12)
     return models.model(nodes, inputs={"x": shape, "z": (1, 8, 144)}, outputs={"y": shape}, tensors=tensors)

@@ -45,8 +45,12 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     spatial = [loop for loop in every if int(schedule.get(loop).extent) > 1] or every[-1:]
     unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
     extents = [int(schedule.get(loop).extent) for loop in spatial]
-    sizes = machine.tile(extents[-2] if len(extents) > 1 else 1, _group(schedule, block, extents[-1]))
     traffic = _Traffic.of(schedule, block)
+    columns = _group(schedule, block, extents[-1])
+    if traffic.rows == 0:
+        # In a depthwise convolution no value is used by several vectors, but a weight by all rows.
+        columns = vector_width(columns, machine.lanes)
+    sizes = machine.tile(extents[-2] if len(extents) > 1 else 1, columns)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
     packed = _pack_weights(schedule, block, sizes.vectors * sizes.width)
     inner, rows = [vectors, vector], spatial[:-1]

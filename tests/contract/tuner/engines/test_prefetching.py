@@ -17,7 +17,7 @@ import tvm
 from tuner.engines.runtime import compiling, prefetching
 from tuner.engines.runtime.targets import native_cpu
 
-rows, inner, columns = map(int, sys.argv[1:])
+rows, inner, columns, threads = map(int, sys.argv[1:])
 native = native_cpu(tvm)
 """
 
@@ -52,7 +52,7 @@ def build():
     panel, vectors, lanes = schedule.split(j, [None, 2, 16])
     schedule.reorder(panel, k, i, vectors, lanes)
     schedule.vectorize(lanes)
-    target = tvm.target.Target({"kind": "llvm", "mcpu": native})
+    target = tvm.target.Target({"kind": "llvm", "mcpu": native, "num-cores": threads})
     module = tvm.IRModule({"product": schedule.mod["main"].with_attr("global_symbol", "product")})
     return tvm.tirx.build(own.apply(module, target), target=target)
 
@@ -89,8 +89,8 @@ LARGE, SMALL, MANY = (8, 512, 512), (8, 64, 64), (1024, 512, 512)
 """Rows, inner dimension and columns: 1 MiB of weights, 16 KiB, and 1 MiB for many rows."""
 
 
-def asked(engine: str, sizes: tuple[int, int, int]) -> Any:
-    return asking.told_inside(engine, BEFORE + BUILDS[engine] + AFTER, *map(str, sizes))
+def asked(engine: str, sizes: tuple[int, int, int], threads: int = 1) -> Any:
+    return asking.told_inside(engine, BEFORE + BUILDS[engine] + AFTER, *map(str, (*sizes, threads)))
 
 
 @pytest.mark.parametrize("engine", BUILDS)
@@ -106,3 +106,8 @@ def test_products_of_few_rows_ask_for_their_weights_and_compute_the_same(engine:
 @pytest.mark.parametrize("sizes", [SMALL, MANY], ids=["small weights", "many rows"])
 def test_other_products_do_not_ask(engine: str, sizes: tuple[int, int, int]) -> None:
     assert asked(engine, sizes) == {"calls": [0, 0], "same": True}
+
+
+def test_parallel_loops_of_relax_do_not_ask() -> None:
+    """Their sums would no longer be in registers."""
+    assert asked("relax", LARGE, threads=2) == {"calls": [0, 0], "same": True}

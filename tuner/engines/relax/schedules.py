@@ -456,6 +456,10 @@ def _run_in_parallel(schedule: Any, block: Any, machine: Machine) -> None:
         if schedule.get(loop).kind != tirx.ForKind.SERIAL or len(spatial) == _spatial_count(schedule, block):
             break
         spatial.append(loop)
+    steps = [int(schedule.get(loop).extent) for loop in spatial]
+    # Indices of fused loops are quotients and remainders, which the innermost loop would compute for each element.
+    if len(spatial) == len(schedule.get_loops(block)) and math.prod(steps[:-1]) >= machine.threads:
+        spatial.pop()
     if spatial:
         schedule.parallel(schedule.fuse(*spatial))
 

@@ -160,6 +160,26 @@ print(json.dumps({"chosen": 0} | collections.Counter(kinds)))
 """
 
 
+PARALLEL = """
+import json, re, sys
+from tuner.engines.relax import importing, lowering, schedules
+importing.install()
+path, target = sys.argv[1:]
+build = lowering.Lowering.of({"model": path, "target": target, "threads": 2})
+module = schedules.apply(lowering.lower(importing.load(path), build), build.target)
+loops = [re.findall("(for .*)[^:]*?sblock..pad_temp", each.script()) for _, each in module.functions_items()]
+print(json.dumps(["parallel" in loop for found in loops for loop in found]))
+"""
+
+
+def test_threads_share_rows_not_elements(reference: EngineSession, target: str, tmp_path: Path) -> None:
+    """The innermost loop would else divide to find out which element it computes."""
+    model = asking.prepare(reference, networks.odd_columns(), tmp_path)[0]
+    found = asking.told_inside("relax", PARALLEL, model, target)
+    assert found
+    assert not any(found)
+
+
 def test_convolutions_may_keep_their_layout(
     relax: EngineSession, reference: EngineSession, prepared: Path, target: str, tmp_path: Path
 ) -> None:

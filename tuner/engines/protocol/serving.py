@@ -104,7 +104,7 @@ def _answer(request: Request, handlers: Mapping[str, Handler], stream: BinaryIO,
     if failed is None:
         return
     if failed["code"] == OUT_OF_MEMORY:
-        # What the request had made is in cycles with the exception's frames; the next one needs the room.
+        # The request's objects are in reference cycles with the exception's frames; the next request needs the memory.
         gc.collect()
     emitter.emit(messages.ERROR, failed)
 

@@ -1,8 +1,9 @@
-"""Columns of convolutions and dense layers padded to whole tiles of vectors, for builds that may be rewritten.
+"""Padding of the columns of convolutions and dense layers to whole tiles, for builds that may be rewritten.
 
-Tiles divide the columns: 38 filters leave vectors of two values, 360 those of eight, and 368, which are 23 vectors of
-16, tiles of a single one. Zeros are added to the weights, and what they add to the result is left out where sums are
-stored, so that no other operator sees it. ``onnx.rewriting.aligned`` pads what other operators compute as well.
+A tile's width must divide the number of columns: 38 filters allow vectors of 2 values, 360 filters vectors of 8. 368
+filters are 23 vectors of 16, a prime, so that a tile is a single vector wide. This pass adds zero columns to the
+weights and slices the result; the slice is fused with the product, and no other operator sees the padding.
+``onnx.rewriting.aligned`` pads the channels of all operators instead.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from tuner.engines.relax import filtering
-from tuner.engines.relax.machines import Machine, whole
+from tuner.engines.relax import calls, filtering
+from tuner.engines.relax.machines import Machine
 
-_CONVOLUTION, _PRODUCT = "relax.nn.conv2d", "relax.matmul"
+_PRODUCT = "relax.matmul"
 _DTYPE = "float32"
 _COPIED = 20.0
 """Time to copy a result of grouped convolutions, in operations at the core's peak."""
@@ -25,10 +26,7 @@ _COPIED = 20.0
 
 def pad(module: Any, machine: Machine) -> Any:
     """Return an ``IRModule`` whose products with constants have more columns where that saves time."""
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            module[variable] = _Padding(machine).visit_expr(function)
-    return module
+    return calls.mutate(module, lambda _: _Padding(machine))
 
 
 @relax.expr_functor.mutator
@@ -42,12 +40,12 @@ class _Padding(relax.PyExprMutator):
         if not _may_be_padded(call, self._machine):
             return visited
         *outer, rows, columns = map(int, call.ty.shape.values)
-        groups = int(call.attrs.groups) if call.op.name == _CONVOLUTION else 1
+        groups = int(call.attrs.groups) if calls.operator(call) == calls.CONVOLUTION else 1
         data, kernel = visited.args
         *inner, _ = kernel.value.shape
         own = columns // groups
         copied = _COPIED * own / (2 * math.prod(inner)) if groups > 1 else 0.0
-        wide = whole(rows, own, self._machine, copied)
+        wide = self._machine.whole(rows, own, padding=copied)
         if wide == own:
             return visited
         parts = kernel.value.numpy().reshape(*inner, groups, own)
@@ -67,8 +65,8 @@ class _Padding(relax.PyExprMutator):
 
 def _may_be_padded(call: Any, machine: Machine) -> bool:
     """Return whether a call multiplies by constants whose last axis are the columns of the result."""
-    name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
-    if name not in (_CONVOLUTION, _PRODUCT) or not isinstance(call.args[1], tvm.ir.GenericConst):
+    name = calls.operator(call)
+    if name not in (calls.CONVOLUTION, _PRODUCT) or not isinstance(call.args[1], tvm.ir.GenericConst):
         return False
     if {str(each.ty.dtype) for each in (*call.args, call)} != {_DTYPE}:
         return False

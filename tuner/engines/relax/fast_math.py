@@ -14,6 +14,8 @@ import numpy as np
 import tvm
 from tvm import relax, topi
 
+from tuner.engines.relax import calls
+
 _DTYPE = "float32"
 """The only dtype replaced; narrower numbers would lose more by rounding than is gained."""
 _RECIPROCALS = (1e-30, 1e30)
@@ -22,17 +24,14 @@ _RECIPROCALS = (1e-30, 1e30)
 
 def plain(module: Any) -> Any:
     """Return an ``IRModule`` whose float32 activations, constant powers and divisions are simpler operators."""
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            module[variable] = _Plain().visit_expr(function)
-    return module
+    return calls.mutate(module, lambda _: _Plain())
 
 
 @relax.expr_functor.mutator
 class _Plain(relax.PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)
-        name = visited.op.name if isinstance(visited, relax.Call) and isinstance(visited.op, tvm.ir.Op) else ""
+        name = calls.operator(visited)
         if name not in _PLAIN or call.ty.dtype != _DTYPE:
             return visited
         return _PLAIN[name](visited, lambda made: self.builder_.emit(made))

@@ -13,13 +13,15 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, s_tir, te, tirx
 
-from tuner.engines.relax.machines import CACHE_BYTES, Machine, divisors, vector_width, whole
+from tuner.engines.relax import calls
+from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, vector_width
 from tuner.engines.runtime.filtering import Filtering, along
 
 _OUTPUTS = (4, 2)
@@ -28,8 +30,6 @@ _TAPS = (3, 5)
 _FEWEST_CHANNELS, _FEWEST_OF_GROUP = 8, 24
 """Channels that a filter reads: in narrow groups, sums are stored too often for what they add up."""
 _MOST_VECTORS = 4
-_FEWEST_SUMS = 10
-"""Sums in registers with which multipliers need not wait."""
 _MOST_WAYS = 12
 """Maximum number of schedules that a search tries for a convolution."""
 _MOST_TILES = 64
@@ -73,14 +73,14 @@ class Shape:
         return self.channels // self.groups
 
     def widths(self, machine: Machine) -> set[int]:
-        """Return how many filters may be in a vector: of a group, or of all with some that are added."""
+        """Return the possible numbers of filters in a vector; filters of a single group may be padded to whole ones."""
         exact = vector_width(self.filters // self.groups, machine.lanes)
         return {exact} if self.groups > 1 else {exact, machine.lanes}
 
     def direct(self, machine: Machine) -> float:
         """Return the time of the direct convolution, in operations at the core's peak."""
         across, filters = self.rows if self.is_line else self.columns, self.filters // self.groups
-        columns = whole(across, filters, machine)
+        columns = machine.whole(across, filters)
         weights = math.prod(self.taps) * self.depth * columns * self.groups
         operations = 2.0 * self.batch * self.rows * self.columns * weights
         return operations / machine.tile(across, columns).share(machine.lanes) + _READ * 4 * weights
@@ -108,7 +108,7 @@ class Tiling:
         return down, across
 
     def filters(self, shape: Shape) -> int:
-        """Return the number of filters: whole panels."""
+        """Return the number of filters, padded to whole panels."""
         return _multiple(shape.filters, self.panel)
 
     def rows(self, shape: Shape) -> int:
@@ -125,8 +125,7 @@ class Tiling:
         points, bands = down.points * across.points, shape.batch * self.rows(shape) // self.block
         columns = self.columns(shape)
         tiles = bands * self.block * columns
-        sums = self.registers * self.vectors
-        speed = sums / max(sums, self.registers + self.vectors, _FEWEST_SUMS) * self.width / machine.lanes
+        speed = Tile(rows=self.registers, vectors=self.vectors, width=self.width).share(machine.lanes)
         # Sums are begun and stored once for each point.
         products = 2.0 * points * tiles * (shape.depth + _STORED) * self.filters(shape)
         moved_lanes = sum(each * _lanes_lost(each, machine) for each in (shape.channels, shape.filters))
@@ -242,7 +241,7 @@ def _pick(position: Any, values: list[Any]) -> Any:
 def weights(kernel: Any, shape: Shape, tiling: Tiling) -> Any:
     """Transform weights (taps, taps, depth, out) to float32 (out / panel, points, points, depth, panel).
 
-    Filters that are added have weights of 0.
+    The weights of padding filters are 0.
     """
     down, across = tiling.along(shape)
     values = np.einsum("ea,ub,abio->euio", down.kernel, across.kernel, kernel.astype("float64"))
@@ -316,7 +315,7 @@ class _Steps:
             for each in between:
                 schedule.compute_inline(each)
             steps.insert(0, self._output)
-        # Filters that were added are left out here.
+        # Padding filters are not stored.
         width = vector_width(math.gcd(self._panel, self._shape(last)[-1]), self._machine.lanes)
         n, y, x, c = self._image(schedule.get_loops(last))
         outer, y = schedule.split(y, [None, block * self._down])
@@ -375,14 +374,13 @@ class _Steps:
         return [n, x, y, c] if self._is_line else [n, y, x, c]
 
 
-_CONVOLUTION = "relax.nn.conv2d"
 _FUSED_BEHIND = 4
 """TVM's kind of functions that take in the element-wise operators behind them (``kOutEWiseFusable``)."""
 
 
 def legalizations(machine: Machine) -> dict[str, Any]:
     """Return functions for ``LegalizeOps``, by operator: convolutions that filtering makes quicker."""
-    usual = tvm.ir.Op.get(_CONVOLUTION).get_attr("FLegalize")
+    usual = tvm.ir.Op.get(calls.CONVOLUTION).get_attr("FLegalize")
 
     def legalize(builder: Any, call: Any) -> Any:
         shape = _shape(call)
@@ -399,15 +397,16 @@ def legalizations(machine: Machine) -> dict[str, Any]:
             primfunc_attrs={"op_pattern": _FUSED_BEHIND},
         )
 
-    return {_CONVOLUTION: legalize}
+    return {calls.CONVOLUTION: legalize}
 
 
 def pays(call: Any, machine: Machine) -> bool:
-    """Return whether a call of ``relax.nn.conv2d`` becomes one with filtering."""
+    """Return whether ``legalizations`` computes a call of ``relax.nn.conv2d`` by filtering."""
     shape = _shape(call)
     return shape is not None and _worth(shape, machine) is not None
 
 
+@lru_cache(maxsize=256)
 def _worth(shape: Shape, machine: Machine) -> Tiling | None:
     """Return the quickest tiling if it is quicker than the direct convolution."""
     tiling = tilings(shape, machine)[0]

@@ -15,7 +15,7 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import columns, concatenations, fast_math, filtering, importing, layouts, targets
+from tuner.engines.relax import calls, columns, concatenations, fast_math, filtering, importing, layouts, targets
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime import faults
 
@@ -39,19 +39,17 @@ def fold(module: Any) -> Any:
 
     ``FoldConstant`` compiles each of them with LLVM, about 60 ms apiece: 10 s for a network of 53 convolutions.
     """
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            module[variable] = _Folder().visit_expr(function)
-    return relax.transform.CanonicalizeBindings()(module)
+    return relax.transform.CanonicalizeBindings()(calls.mutate(module, lambda _: _Folder()))
 
 
 @relax.expr_functor.mutator
 class _Folder(relax.PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)
-        if not isinstance(visited, relax.Call) or not isinstance(visited.op, tvm.ir.Op):
+        name = calls.operator(visited)
+        if not name:
             return visited
-        folded = _compute(visited.op.name, [self._resolved(argument) for argument in visited.args], visited.attrs)
+        folded = _compute(name, [self._resolved(argument) for argument in visited.args], visited.attrs)
         if folded is None:
             return visited
         # Given an array, relax.const would narrow 64 bits to 32.

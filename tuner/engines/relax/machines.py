@@ -11,9 +11,9 @@ from tuner.engines.relax import targets
 CACHE_BYTES = 1 << 19
 """Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
 _WORTH = 0.92
-"""Time, relative to that of the columns as they are, below which columns are added."""
+"""Padding columns must reduce the estimated time to less than this share."""
 _MOST_ADDED = 2
-"""Vectors of columns that are tried beyond the fewest."""
+"""Maximum number of whole vectors of padding columns."""
 _FEWEST_SUMS = 10
 """Sums in registers with which multipliers need not wait for the previous ones."""
 
@@ -29,15 +29,14 @@ class Tile:
     """Values per vector: a power of two, since LLVM splits any other."""
 
     def share(self, lanes: int) -> float:
-        """Return the speed in units of the peak of cores that load as many vectors a cycle as they multiply."""
+        """Return the estimated share of peak speed, for cores that load as many vectors a cycle as they multiply."""
         sums = self.rows * self.vectors
         return sums / max(sums, self.rows + self.vectors, _FEWEST_SUMS) * self.width / lanes
 
     @property
-    def speed(self) -> float:
-        """Return the sums for each load, as long as the processor need not wait."""
-        busy = min(self.rows * self.vectors, _FEWEST_SUMS) / _FEWEST_SUMS
-        return self.width * busy * (self.rows * self.vectors) / (self.rows + self.vectors + 1)
+    def reuse(self) -> float:
+        """Return the multiplications per load."""
+        return self.width * self.rows * self.vectors / (self.rows + self.vectors + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,27 +60,26 @@ class Machine:
         return min(self.accumulators, free) // vectors
 
     def tile(self, rows: int, columns: int) -> Tile:
-        """Return the quickest tile of a product that the accumulators allow, of those the one with the fewest loads."""
+        """Return the quickest tile by estimate that fits the accumulators; among equals, the one with most reuse."""
         tiles = [Tile(rows=1, vectors=1, width=1)]
         for wide in divisors(columns, 4 * self.lanes):
             width = vector_width(wide, self.lanes)
             vectors = wide // width
             tiles += [Tile(rows=high, vectors=vectors, width=width) for high in divisors(rows, self.rows(vectors))]
-        return max(tiles, key=lambda tile: (tile.share(self.lanes), tile.speed))
+        return max(tiles, key=lambda tile: (tile.share(self.lanes), tile.reuse))
 
+    def whole(self, rows: int, columns: int, *, padding: float = 0.0) -> int:
+        """Return the number of columns, padded to whole vectors if that makes the product quicker.
 
-def whole(rows: int, columns: int, machine: Machine, more: float = 0.0) -> int:
-    """Return the number of columns with which a product of so many rows and at least these columns is quickest.
+        ``padding`` is the additional cost of padding, in units of the time of one column at peak speed.
+        """
 
-    ``more`` is the time that others than the given number take besides, in that of a column at the core's peak.
-    """
+        def time(count: int) -> float:
+            return count / self.tile(rows, count).share(self.lanes)
 
-    def time(count: int) -> float:
-        return count / machine.tile(rows, count).share(machine.lanes)
-
-    fewest = math.ceil(columns / machine.lanes)
-    best = min((machine.lanes * (fewest + added) for added in range(_MOST_ADDED + 1)), key=time)
-    return best if time(best) + more < _WORTH * time(columns) else columns
+        fewest = math.ceil(columns / self.lanes)
+        best = min((self.lanes * (fewest + added) for added in range(_MOST_ADDED + 1)), key=time)
+        return best if time(best) + padding < _WORTH * time(columns) else columns
 
 
 def vector_width(extent: int, most: int) -> int:

@@ -48,7 +48,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     traffic = _Traffic.of(schedule, block)
     columns = _group(schedule, block, extents[-1])
     if traffic.rows == 0:
-        # In a depthwise convolution no value is used by several vectors, but a weight by all rows.
+        # In a depthwise convolution, rows share weights, but vectors of a row share no input.
         columns = vector_width(columns, machine.lanes)
     sizes = machine.tile(extents[-2] if len(extents) > 1 else 1, columns)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
@@ -71,7 +71,8 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     depth = len(schedule.get_loops(block)) - len(reduced) - len(inner)
     tail = schedule.get_loops(epilogue)[depth:]
     if tail:
-        width = vector_width(_columns(schedule, epilogue), sizes.width)
+        stored = int(schedule.get(epilogue).iter_vars[-1].dom.extent)
+        width = vector_width(stored, sizes.width)
         columns, lanes = schedule.split(tail[-1], [None, width])
         _keep_in_registers(schedule, [*tail[:-1], columns, lanes])
     _keep_in_registers(schedule, inner)
@@ -158,9 +159,9 @@ def _bands(schedule: Any, padded: Any, lines: int, machine: Machine) -> int:
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:
-    """Return how many columns next to each other read the same values, or values in a row: those of a group, or all.
+    """Return the number of columns in a group, or of all columns if the block has no groups.
 
-    A vector across groups would gather its values one by one.
+    A vector across the border of two groups would load its values one by one.
     """
     last = [each.var.name for each in schedule.get(block).iter_vars if each.iter_type == tirx.IterVar.DataPar][-1]
     sizes = [int(size) for size in re.findall(rf"\b{last} // (?:T.int64\()?(\d+)", schedule.get(block).body.script())]
@@ -218,7 +219,7 @@ def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
 def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
     """Return whether the consumer is a map with one loop for each of the block's spatial loops.
 
-    It may leave out columns at the end, which were added (``relax.columns``).
+    It may leave out padding columns at the end (``relax.columns``).
     """
     producer, statement = schedule.get(block), schedule.get(consumer)
     ours = [each for each in producer.iter_vars if each.iter_type == tirx.IterVar.DataPar]
@@ -230,11 +231,6 @@ def _is_elementwise(schedule: Any, block: Any, consumer: Any) -> bool:
     made = producer.writes[0].source
     reads = [read.region[-1].min for read in statement.reads if read.source.same_as(made)]
     return kept == columns or (kept < columns and all(index.same_as(theirs[-1].var) for index in reads))
-
-
-def _columns(schedule: Any, block: Any) -> int:
-    """Return the extent of a block's last axis."""
-    return int(schedule.get(block).iter_vars[-1].dom.extent)
 
 
 _PACKED_BYTES = 1 << 15
@@ -457,7 +453,7 @@ def _run_in_parallel(schedule: Any, block: Any, machine: Machine) -> None:
             break
         spatial.append(loop)
     steps = [int(schedule.get(loop).extent) for loop in spatial]
-    # Indices of fused loops are quotients and remainders, which the innermost loop would compute for each element.
+    # Indices of fused loops are quotients and remainders: keep these divisions out of the innermost loop.
     if len(spatial) == len(schedule.get_loops(block)) and math.prod(steps[:-1]) >= machine.threads:
         spatial.pop()
     if spatial:

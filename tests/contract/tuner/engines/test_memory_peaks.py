@@ -58,7 +58,7 @@ def _peak(engine: EngineSession) -> float:
 
 
 def _data(engine: EngineSession) -> int:
-    """Bytes that count for the limit."""
+    """Size of the process's data segment in bytes, which ``limit_memory`` limits."""
     found = re.search(r"VmData:\s+(\d+)", Path(f"/proc/{engine.pid}/status").read_text())
     assert found
     return int(found[1]) * 1024
@@ -135,5 +135,5 @@ def test_large_weights_beyond_the_limit_are_refused_and_the_engine_goes_on(
         with pytest.raises(errors.EngineError) as caught:
             engine.request(method, params(large, of_large), timeout=100)
         assert failures.needs_memory(caught.value), caught.value
-        assert _data(engine) - used < MEGABYTES // 4 * 10**6, "weights stay"
+        assert _data(engine) - used < MEGABYTES // 4 * 10**6, "the weights are still in memory"
         engine.request(method, params(prepared, str(inputs[0])), timeout=100)

@@ -1,4 +1,4 @@
-"""Products whose columns no vector divides have more of them in rewritten builds, and the same results."""
+"""Tiles of products, and the padding of columns that no vector divides: where it is done, and that results agree."""
 
 from __future__ import annotations
 
@@ -73,3 +73,27 @@ def test_padded_columns_change_no_result(
         answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
         assert bool(answer["records"]) == ("records" in more)
         assert asking.agrees(relax, bundle, reference, model, inputs, tmp_path)
+
+
+TILES = """
+import json, re, sys
+from tuner.engines.relax import importing, lowering, schedules
+from tuner.engines.relax.machines import Machine
+importing.install()
+build = lowering.Lowering.of({"model": sys.argv[1], "target": "llvm -mcpu=znver5", "threads": 1})
+module = schedules.apply(lowering.lower(importing.load(sys.argv[1]), build), build.target)
+[script] = [each.script() for name, each in module.functions_items() if "conv2d" in name.name_hint]
+machine = Machine.of(build.target)
+tiles = [machine.tile(*sizes) for sizes in ((14, 80), (14, 48), (7, 1))]
+print(json.dumps({
+    "products": [[each.rows, each.vectors, each.width] for each in tiles],
+    "depthwise": sorted({int(size) for size in re.findall(r"T.unroll[(]T.int64[(]([0-9]+)", script)}),
+}))
+"""
+
+
+def test_tiles_are_the_quickest_by_estimate(reference: EngineSession, tmp_path: Path) -> None:
+    """Whole vectors come before few loads; a depthwise tile is one vector wide and as many rows as registers hold."""
+    model, _ = asking.prepare(reference, networks.wide_depthwise(), tmp_path)
+    found = asking.told_inside("relax", TILES, model)
+    assert found == {"products": [[14, 1, 16], [7, 3, 16], [7, 1, 1]], "depthwise": [1, 16]}

@@ -101,7 +101,7 @@ def test_operators_between_convolutions_are_part_of_these(
     assert output["passed"]
     names = [each["name"] for each in json.loads((tmp_path / "bundle" / "kernels.json").read_text())]
     assert sum("conv2d" in name for name in names) == 4
-    # Both inputs and the output are turned, and nothing else.
+    # Only the two inputs and the output are transposed.
     assert sum("conv2d" not in name for name in names) == 3, names
 
 
@@ -173,7 +173,7 @@ print(json.dumps(["parallel" in loop for found in loops for loop in found]))
 
 
 def test_threads_share_rows_not_elements(reference: EngineSession, target: str, tmp_path: Path) -> None:
-    """The innermost loop would else divide to find out which element it computes."""
+    """Otherwise the innermost loop computes its indices by division, for each element."""
     model = asking.prepare(reference, networks.odd_columns(), tmp_path)[0]
     found = asking.told_inside("relax", PARALLEL, model, target)
     assert found

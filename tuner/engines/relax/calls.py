@@ -1,0 +1,24 @@
+"""Calls of operators in Relax functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax
+
+CONVOLUTION = "relax.nn.conv2d"
+
+
+def operator(value: Any) -> str:
+    """Return the name of the operator that an expression calls; empty if it calls none."""
+    return str(value.op.name) if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) else ""
+
+
+def mutate(module: Any, mutator: Callable[[Any], Any]) -> Any:
+    """Rewrite each Relax function of ``module`` in place with a ``PyExprMutator``, which ``mutator`` returns for it."""
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            module[variable] = mutator(function).visit_expr(function)
+    return module

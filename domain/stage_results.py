@@ -136,6 +136,8 @@ class ImportResult(StageResult):
     """By engine."""
     precisions: tuple[Precision, ...]
     """Precisions to build in, the default one first."""
+    able: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Engines that build each of the narrower precisions, the preferred one first."""
     rewritings: dict[str, int] = field(default_factory=dict)
     """Number of places that each rewriting changed."""
     rewritten: tuple[str, ...] = ()

@@ -88,7 +88,7 @@ def _check_precision(request: JobRequest) -> None:
             hint=f"Use tuner {' or '.join(map(repr, map(str, names)))} or 'auto'.",
             details={"option": "precision", "tuners": [str(one) for one in names]},
         )
-    if Tuner.METASCHEDULE not in names and targets.kind_of(request.target) == "cuda":
+    if precision in CALIBRATED and targets.kind_of(request.target) == "cuda":
         raise errors.UnsupportedTarget(
             f"precision {precision} is supported on CPUs, not on cuda", hint="Use precision 'f32', 'fp16' or 'auto'."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -17,8 +18,6 @@ from worker.pipeline.context import COMPILE_SECONDS, JobContext
 from worker.pipeline.fallback import AnyRecord
 from worker.pipeline.search import mixing, strategies
 
-_NARROWING_ENGINE = "relay"
-"""The only engine that builds without records in other precisions than the default one."""
 _NO_RECORD = "no tuning task has a valid record; only the untuned build exists"
 
 
@@ -117,9 +116,14 @@ def _without_records(context: JobContext) -> list[Build]:
     if not context.measures:
         return []
     found = [builds.rewritten(context, engine, usual) for engine in baseline.engines if context.rewrites]
-    if _NARROWING_ENGINE in baseline.engines:
-        narrower = [precision for precision in strategies.considered(context) if precision is not usual]
-        found += [builds.rewritten(context, _NARROWING_ENGINE, precision) for precision in narrower]
+    quickest = sorted(baseline.engines, key=lambda engine: baseline.start(engine) or math.inf)
+    for precision in strategies.considered(context):
+        able = context.results.imported.able.get(str(precision), ())
+        found += [
+            builds.rewritten(context, engine, precision)
+            for engine in quickest
+            if engine in able and precision is not usual
+        ]
     return found
 
 

@@ -77,8 +77,8 @@ def run(context: JobContext) -> ImportResult:
     engines = [name for name in context.toolchains if name in answers]
     considered = precisions.considered(context.request, answers)
     quantized, narrowed = _Derived(), _Derived()
-    able = {each: _able(each, engines, answers) for each in CALIBRATED if each in considered}
-    if able:
+    able = {each: _able(each, engines, answers) for each in considered if each is not Precision.F32}
+    if not able.keys().isdisjoint(CALIBRATED):
         calibration = _calibration(context, prepared)
         if Precision.INT8 in able:
             quantized = _quantize(context, calibration, able[Precision.INT8], rewritten)
@@ -87,6 +87,7 @@ def run(context: JobContext) -> ImportResult:
     return ImportResult(
         files=(final.name, *rewritten.files, *quantized.files, *narrowed.files),
         precisions=tuple(each for each in considered if each is not Precision.INT8 or quantized.files),
+        able={str(precision): tuple(names) for precision, names in able.items()},
         inputs=prepared.inputs,
         outputs=prepared.outputs,
         operators=prepared.operators,

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.jobs import AccuracyGate, JobState, Precision
+from domain.jobs import AccuracyGate, JobState, Precision, Tuner
 from tests.integration.worker.test_engines import run
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import HELLO, RELAX
 from tuner.results import verification
 from tuner.search import racing
 
@@ -107,6 +108,17 @@ def test_auto_publishes_the_fastest_that_is_accurate(bench: Bench, monkeypatch: 
     assert not any("wrong" in note or "to blame" in note for note in notes)
     assert found.precision in {"f32", "bf16"}
     assert found.precision == found.report.precision
+
+
+def test_every_engine_that_has_a_precision_builds_in_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "SAVED_SECONDS", -1e6)
+    monkeypatch.setattr(racing, "MOST_BUILDS", 9)
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.precisions = {**VNNI, "relax": ["f32", "bf16"]}
+    job = run(bench, tuner=Tuner.AUTO, precision=Precision.AUTO, trials=64)
+    narrow = {each.name for each in bench.report(job).portfolio if each.precision != "f32" and not each.records}
+    assert narrow >= {"rewritten relay bf16", "rewritten relax bf16", "rewritten relay int8"}
+    assert "rewritten relax int8" not in narrow
 
 
 @pytest.mark.parametrize("budget", [{"trials": 256}, {"trials": None, "seconds": 60.0}])

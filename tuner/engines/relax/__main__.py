@@ -34,6 +34,7 @@ def _check(params: Json, _: serving.Emitter) -> Json:
     answer: Json = {"operators": reading.load(params["model"]).operators}
     if params.get("target"):
         answer["lanes"] = targets.lanes(params["target"], params["threads"])
+        answer["precisions"] = lowering.precisions_of(params["target"], params["threads"])
     return answer
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, te
 
-from tuner.engines.relax import cuda, prefetching, records, targets
+from tuner.engines.relax import cuda, pairs, prefetching, records, targets
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime import candidates, compiling, faults
 from tuner.engines.runtime.targets import native_cpu
@@ -62,7 +62,9 @@ def compile_module(module: Any, target: Any, path: str) -> tuple[str, str] | Non
 
     def make() -> None:
         with target:
-            tvm.tirx.build(module, target=target).export_library(path, fcompile=CANDIDATES.linker(target))
+            tvm.tirx.build(pairs.summed(module, target), target=target).export_library(
+                path, fcompile=CANDIDATES.linker(target)
+            )
 
     try:
         compiling.build(RELEASE, make, assertions=False)

@@ -9,13 +9,14 @@ weights and slices the result; the slice is fused with the product, and no other
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from tuner.engines.relax import calls, filtering
+from tuner.engines.relax import calls
 from tuner.engines.relax.machines import Machine
 
 _PRODUCT = "relax.matmul"
@@ -24,20 +25,23 @@ _COPIED = 20.0
 """Time to copy a result of grouped convolutions, in operations at the core's peak."""
 
 
-def pad(module: Any, machine: Machine) -> Any:
-    """Return an ``IRModule`` whose products with constants have more columns where that saves time."""
-    return calls.mutate(module, lambda _: _Padding(machine))
+def pad(module: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> Any:
+    """Return an ``IRModule`` whose products with constants have more columns where that saves time.
+
+    ``is_filtered``: whether a convolution is computed by filtering, which adds filters of its own.
+    """
+    return calls.mutate(module, lambda _: _Padding(machine, is_filtered))
 
 
 @relax.expr_functor.mutator
 class _Padding(relax.PyExprMutator):
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, is_filtered: Callable[[Any], bool]) -> None:
         super().__init__()
-        self._machine = machine
+        self._machine, self._is_filtered = machine, is_filtered
 
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)
-        if not _may_be_padded(call, self._machine):
+        if not _may_be_padded(call) or self._is_filtered(call):
             return visited
         *outer, rows, columns = map(int, call.ty.shape.values)
         groups = int(call.attrs.groups) if calls.operator(call) == calls.CONVOLUTION else 1
@@ -63,7 +67,7 @@ class _Padding(relax.PyExprMutator):
         return relax.op.reshape(kept, (*outer, groups * own))
 
 
-def _may_be_padded(call: Any, machine: Machine) -> bool:
+def _may_be_padded(call: Any) -> bool:
     """Return whether a call multiplies by constants whose last axis are the columns of the result."""
     name = calls.operator(call)
     if name not in (calls.CONVOLUTION, _PRODUCT) or not isinstance(call.args[1], tvm.ir.GenericConst):
@@ -75,7 +79,4 @@ def _may_be_padded(call: Any, machine: Machine) -> bool:
         return False
     if name == _PRODUCT:
         return len(call.args[1].ty.shape.values) == 2
-    # Filtering adds filters of its own.
-    if filtering.pays(call, machine):
-        return False
     return (call.attrs.kernel_layout, call.attrs.out_layout) == ("HWIO", "NHWC")

@@ -400,17 +400,20 @@ def legalizations(machine: Machine) -> dict[str, Any]:
     return {calls.CONVOLUTION: legalize}
 
 
-def pays(call: Any, machine: Machine) -> bool:
-    """Return whether ``legalizations`` computes a call of ``relax.nn.conv2d`` by filtering."""
+def pays(call: Any, machine: Machine, *, speed: float = 1.0) -> bool:
+    """Return whether filtering makes a call of ``relax.nn.conv2d`` quicker.
+
+    ``speed``: that of direct convolutions, if they are computed otherwise than in float32.
+    """
     shape = _shape(call)
-    return shape is not None and _worth(shape, machine) is not None
+    return shape is not None and _worth(shape, machine, speed) is not None
 
 
 @lru_cache(maxsize=256)
-def _worth(shape: Shape, machine: Machine) -> Tiling | None:
+def _worth(shape: Shape, machine: Machine, speed: float = 1.0) -> Tiling | None:
     """Return the quickest tiling if it is quicker than the direct convolution."""
     tiling = tilings(shape, machine)[0]
-    return tiling if tiling.cost(shape, machine) < _WORTH * shape.direct(machine) else None
+    return tiling if tiling.cost(shape, machine) * speed < _WORTH * shape.direct(machine) else None
 
 
 def _shape(call: Any) -> Shape | None:

@@ -15,7 +15,18 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import calls, columns, concatenations, fast_math, filtering, importing, layouts, targets
+from tuner.engines.relax import (
+    calls,
+    columns,
+    concatenations,
+    fast_math,
+    filtering,
+    importing,
+    layouts,
+    narrowing,
+    pairs,
+    targets,
+)
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime import faults
 
@@ -79,7 +90,16 @@ def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
     return None
 
 
-PRECISIONS = ("f32", "fp16")
+PRECISIONS = ("f32", "fp16", "bf16")
+
+
+def precisions_of(text: str, threads: int) -> list[str]:
+    """Return the precisions that a target has instructions for; none for targets that are rejected."""
+    try:
+        target = targets.resolve(text, threads)
+    except EngineFailure:
+        return []
+    return ["f32", "bf16"] if pairs.is_available(target) else ["f32"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +118,16 @@ class Lowering:
         """Read a request. Raises EngineFailure ``unknown_target``, ``invalid_option`` or ``unsupported_dtype``."""
         layout = (params.get("options") or {}).get("layout")
         precision = params.get("precision") or "f32"
-        if precision == "bf16":
-            raise EngineFailure(
-                "unsupported_dtype",
-                "the metaschedule tuner has no schedules for bfloat16",
-                hint="Use the autotvm tuner, or precision f32 or fp16.",
-            )
         faults.require_known("precision", precision, PRECISIONS)
         if layout is not None:
             faults.require_known("layout", layout, layouts.WANTED)
         target = targets.resolve(params["target"], params["threads"])
+        if precision == "bf16" and not pairs.is_available(target):
+            raise EngineFailure(
+                "unsupported_dtype",
+                f"{params['target']!r} lacks instructions for products of bfloat16 numbers",
+                hint="Use precision f32, or a target that has them: 'llvm -mcpu=znver4', 'llvm -mcpu=sapphirerapids'.",
+            )
         rewrite = bool(params.get("rewrite")) and not targets.is_gpu(target)
         return cls(target=target, precision=precision, layout=layout, rewrite=rewrite)
 
@@ -121,8 +141,18 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
         module = fold(layouts.convert(module, layout))
+        machine = Machine.of(build.target)
+        is_narrow = build.precision == "bf16"
+
+        def is_filtered(call: Any) -> bool:
+            is_convolution = calls.operator(call) == calls.CONVOLUTION
+            speed = pairs.SPEED if is_narrow else 1.0
+            return build.rewrite and is_convolution and filtering.pays(call, machine, speed=speed)
+
         if build.rewrite:
-            module = fast_math.plain(columns.pad(module, Machine.of(build.target)))
+            module = fast_math.plain(columns.pad(module, machine, is_filtered))
+        if is_narrow:
+            module = narrowing.narrow(module, is_filtered)
         return _apply(
             module,
             [

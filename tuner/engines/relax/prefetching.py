@@ -7,9 +7,10 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.sym import detect_linear_equation
 
+from tuner.engines.relax import loops
 from tuner.engines.relax.machines import Machine
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime import prefetching
@@ -24,7 +25,7 @@ def apply(module: Any, target: Any) -> Any:
     """
     if not prefetching.pays(target) or Machine.of(target).threads > 1:
         return module
-    lowered = tvm.transform.Sequential(_TO_LOOPS)(module)
+    lowered = loops.lower(module)
     for variable, function in lowered.functions_items():
         if isinstance(function, tirx.PrimFunc):
             lowered[variable] = _PREFETCHING.add(function)
@@ -84,21 +85,3 @@ _PREFETCHING = Prefetching(
         call=_call,
     ),
 )
-_TO_LOOPS = [
-    s_tir.transform.CanonicalizeLoop(),
-    s_tir.transform.LowerCrossThreadReduction(),
-    s_tir.transform.LowerInitBlock(),
-    s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-    s_tir.transform.ConvertBlocksToOpaque(),
-    s_tir.transform.LiftThreadBinding(),
-    s_tir.transform.ManifestSharedMemoryLocalStage(),
-    s_tir.transform.CompactBufferAllocation(),
-    s_tir.transform.LowerAutoCopy(),
-    s_tir.transform.UnifyThreadBinding(),
-    s_tir.transform.LowerMatchBuffer(),
-    s_tir.transform.StmtSimplify(),
-    s_tir.transform.AnnotateIrregularLoop(),
-    s_tir.transform.LowerOpaqueBlock(),
-    tirx.transform.FlattenBuffer(),
-]
-"""The first passes of TVM's own pipeline for CPUs (``tvm.s_tir.pipeline``), which then find nothing left to do."""

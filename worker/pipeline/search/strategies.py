@@ -24,7 +24,9 @@ def of_job(context: JobContext) -> list[Strategy]:
     usable = placing.usable(context)
     found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(context.request).tuners]
     known = {strategy.tuner for strategy in found}
-    layouts = Tuner.METASCHEDULE in known and context.request.tuner_options.layout is None
+    # In the other layout, nothing would be narrow.
+    is_wide = precisions.first(context.request) is not Precision.BF16
+    layouts = Tuner.METASCHEDULE in known and context.request.tuner_options.layout is None and is_wide
     if layouts and kind_of(context.target.text) == "llvm":
         found.append(Strategy(tuner=Tuner.METASCHEDULE, layout=_OTHER_LAYOUT))
     # Small budgets allow few strategies, and a narrower precision gains more than another tuner.
@@ -44,15 +46,15 @@ def in_reserve(context: JobContext, raced: Sequence[Strategy]) -> list[Strategy]
 
 
 def _narrower(context: JobContext, usable: Sequence[Tuner]) -> list[Strategy]:
-    """With precision ``auto``: each narrower precision that the target supports, with the tuner that uses it."""
+    """With precision ``auto``: each narrower precision that the target supports, with the first tuner that has it."""
     if context.request.precision is not Precision.AUTO:
         return []
-    return [
-        Strategy(tuner=tuner, precision=precision)
+    able = context.results.imported.able
+    found = {
+        precision: [each for each in usable if each in precision.tuners and each.engine in able.get(str(precision), ())]
         for precision in considered(context)[1:]
-        for tuner in precision.tuners[:1]
-        if tuner in usable
-    ]
+    }
+    return [Strategy(tuner=tuners[0], precision=precision) for precision, tuners in found.items() if tuners]
 
 
 def considered(context: JobContext) -> tuple[Precision, ...]:

@@ -196,13 +196,6 @@ def test_half_precision_keeps_outer_dtypes(
     assert 1e-6 < output["max_rel"] < 1e-2
 
 
-def test_bfloat16_is_left_to_autotvm(relax: EngineSession, prepared: Path, target: str, tmp_path: Path) -> None:
-    params = {"model": str(prepared), "target": target, "threads": 1, "out_dir": str(tmp_path), "precision": "bf16"}
-    refused = asking.refusal(relax, "compile", {**params, "records": None})
-    assert (refused.engine_code, "no schedules for bfloat16" in refused.message) == ("unsupported_dtype", True)
-    assert "autotvm" in str(refused.hint)
-
-
 def test_sizes_that_depend_on_values_are_told_as_the_reason(
     relax: EngineSession, reference: EngineSession, tmp_path: Path
 ) -> None:

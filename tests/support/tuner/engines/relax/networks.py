@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 from tests.support import models
 from tests.support.models import _floats, _node, _tensor
 
-_INT64 = 7
+_FLOAT, _INT64, _BFLOAT16 = 1, 7, 16
 
 
 def grid_sample(opset: int) -> bytes:
@@ -285,3 +286,60 @@ def between_convolutions() -> bytes:
     tensors.append(_tensor("image", (4,), _INT64, struct.pack("<4q", 1, 8, 12, 12)))
     shape = (1, 8, 12, 12)
     return models.model(nodes, inputs={"x": shape, "z": (1, 8, 144)}, outputs={"y": shape}, tensors=tensors)
+
+
+def narrow_products(*, is_rounded: bool = False) -> bytes:
+    """Products of ``image`` [1, 3, 14, 13] and ``rows`` [2, 18, 34], each an output; nine fit bfloat16.
+
+    ``is_rounded``: their operands are rounded to bfloat16 and back. ``marked`` is marked to stay in float32, the
+    columns of ``thin`` fill no vector, and ``depthwise`` has groups, but reads what others round.
+    """
+    source = random.Random(0)  # noqa: S311 - weights, not secrets
+    wide = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    strided = {"kernel_shape": [3, 3], "pads": [0, 1, 2, 0], "strides": [2, 2]}
+    dilated = {"kernel_shape": [3, 2], "pads": [2, 1, 2, 1], "dilations": [2, 2]}
+    convolutions: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+        "pointwise": ((40, 32, 1, 1), (1, 40, 14, 13), {"kernel_shape": [1, 1]}),
+        "strided": ((24, 32, 3, 3), (1, 24, 7, 6), strided),
+        "dilated": ((48, 32, 3, 2), (1, 48, 14, 13), dilated),
+        "depthwise": ((32, 1, 3, 3), (1, 32, 14, 13), {**wide, "group": 32}),
+    }
+    products = {
+        "dense": ("rows", 34, 24),
+        "odd_depth": ("odd", 33, 48),
+        "marked": ("kept", 34, 24),
+        "thin": ("rows", 34, 7),
+    }
+    nodes = [
+        _node("Slice", ["rows", "begin", "end", "axis"], ["odd"]),
+        _node("Cast", ["rows"], ["kept"], to=_FLOAT),
+        _node("Transpose", ["rows"], ["turned"], perm=[0, 2, 1]),
+        _node("Slice", ["turned", "begin", "most", "axis"], ["part"]),
+        _node("Concat", ["part", "part"], ["columns"], axis=2),
+    ]
+    numbers = {"begin": 0, "end": 33, "most": 16, "axis": 2}
+    tensors = [_tensor(name, (1,), _INT64, struct.pack("<q", number)) for name, number in numbers.items()]
+    tensors += [_floats("first", (32, 3, 3, 3), source)]
+    tensors += [_floats(f"{name}_w", shape, source) for name, (shape, _, _) in convolutions.items()]
+    tensors += [_floats(f"{name}_w", (depth, columns), source) for name, (_, depth, columns) in products.items()]
+
+    def rounded(name: str) -> str:
+        if is_rounded and f"{name}_long" not in made:
+            made.add(f"{name}_long")
+            nodes.append(_node("Cast", [name], [f"{name}_short"], to=_BFLOAT16))
+            nodes.append(_node("Cast", [f"{name}_short"], [f"{name}_long"], to=_FLOAT))
+        return f"{name}_long" if is_rounded else name
+
+    made: set[str] = set()
+    nodes.append(_node("Conv", [rounded("image"), rounded("first")], ["features"], **wide))
+    for name, (_, _, how) in convolutions.items():
+        weights = f"{name}_w" if name == "depthwise" else rounded(f"{name}_w")
+        nodes.append(_node("Conv", [rounded("features"), weights], [name], **how))
+    for name, (data, _, _) in products.items():
+        operands = [data, f"{name}_w"]
+        nodes.append(_node("MatMul", operands if name in ("marked", "thin") else list(map(rounded, operands)), [name]))
+    nodes.append(_node("MatMul", [rounded("rows"), rounded("columns")], ["batches"]))
+    outputs = {name: shape for name, (_, shape, _) in convolutions.items()}
+    outputs |= {name: (2, 18, columns) for name, (_, _, columns) in products.items()}
+    inputs = {"image": (1, 3, 14, 13), "rows": (2, 18, 34)}
+    return models.model(nodes, inputs=inputs, outputs={**outputs, "batches": (2, 18, 32)}, tensors=tensors, opset=17)

@@ -146,7 +146,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
 
         def is_filtered(call: Any) -> bool:
             is_convolution = calls.operator(call) == calls.CONVOLUTION
-            speed = pairs.SPEED if is_narrow else 1.0
+            speed = pairs.speed(build.target) if is_narrow else 1.0
             return build.rewrite and is_convolution and filtering.pays(call, machine, speed=speed)
 
         if build.rewrite:

@@ -213,6 +213,17 @@ def test_another_engine_is_tried_if_the_budget_is_worth_it(
     assert (sentence in bench.report(job_id).choice) == (len(engines) == 1)
 
 
+def test_a_quick_engine_builds_the_rewritten_network_for_small_budgets(bench: Bench, clock: SimpleNamespace) -> None:
+    """It often gains more than the search of a few seconds."""
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.rewritings = {"aligned": 1}
+    bench.script.takes = takes(20.0, "compile", tuned=False)
+    bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
+    job_id = bench.run(trials=None, seconds=30.0, tuner=Tuner.AUTO)
+    assert bench.result(job_id, BaselineResult).rewritten == {"relax": 0.5e-3}
+    assert bench.report(job_id).portfolio[0].name == "rewritten relax"
+
+
 def test_the_engine_that_makes_most_of_the_rewritten_network_leads(bench: Bench) -> None:
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     bench.script.rewritings = {"aligned": 1}

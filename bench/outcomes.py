@@ -37,6 +37,7 @@ _ROWS = _ROOT / "docs" / "reference" / "outcomes.json"
 _MODELS = ("opennsfw", "ppocr-cls", "ppocr-rec", "ppocr-det", "crnn-ocr", "yolox-det", "magika", "basic-pitch")
 """Those that ``bench.samples`` has rows for."""
 _NARROW = (Precision.BF16, Precision.INT8)
+_JUDGED = ("data", "seeds")
 _SECONDS = 900.0
 _REASON = 300
 
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 def summary(table: Sequence[Row]) -> dict[str, Any]:
     """Count the models that pass, of those that were judged, and how often a narrower build was faster than f32."""
     told: dict[str, Any] = {}
-    for judged in ("data", "seeds"):
+    for judged in _JUDGED:
         for precision in _NARROW:
             found = [(row["f32"], row[judged][precision]) for row in table if row.get(judged)]
             passing = [(f32, each) for f32, each in found if each["passes"]]
@@ -94,7 +95,8 @@ def _row(model: zoo.ZooModel, options: argparse.Namespace, home: Path) -> Row:
                     return _outcome(job)
 
                 row["f32"] = tuned(Precision.F32, data.id)
-                for judged, given in (("data", data.id), ("seeds", None)):
+                for judged in options.judged:
+                    given = data.id if judged == _JUDGED[0] else None
                     row[judged] = {precision: tuned(precision, given) for precision in _NARROW}
             shapes = {name: list(shape) for name, shape in model.input_shapes.items()}
             row["nncf"] = _call(
@@ -146,6 +148,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=_MODELS, default=_MODELS, metavar="NAME")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tuning, for each job")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--judged", nargs="+", choices=_JUDGED, default=_JUDGED, help="what judges narrower builds")
     parser.add_argument("--rows", type=Path, default=_ROWS, help="the file that keeps finished rows")
     parser.add_argument("--again", action="store_true", help="measure also what has a row")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")

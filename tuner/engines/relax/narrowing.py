@@ -1,7 +1,7 @@
 """Conversion of products to bfloat16 operands with float32 sums, for builds in bf16; everything else stays float32.
 
-Images that a product reads are stored in bfloat16 once, for all readers, in half the bytes: rounding is the last of the
-element-wise operators that are fused into their producer. Other tensors stay float32 beside their rounded copy, for
+Images that a convolution reads are stored in bfloat16 once, for all readers, in half the bytes: rounding is the last of
+the element-wise operators that are fused into their producer. Other tensors stay float32 beside their rounded copy, for
 operators that add to them. A product whose data is converted from float32 to float32 stays in float32: so the onnx
 engine's ``narrowing`` marks layers. The relay engine's ``bf16_narrowing`` converts the same products.
 """
@@ -21,8 +21,6 @@ from tuner.engines.relax.machines import vector_width
 
 _MATRIX_PRODUCT = "relax.matmul"
 _DTYPE = "float32"
-_IMAGE = 4
-"""Number of dimensions of an image."""
 _FEWEST_LANES = 4
 """Columns in a vector."""
 _FEWEST = 16
@@ -64,11 +62,8 @@ class _Narrowing(relax.PyExprMutator):
                 hint="Use precision f32.",
             )
         self._made = {each.var: each.value for each in bindings}
-        self._images = {
-            each.value.args[0]
-            for each in bindings
-            if self._is_narrow(each.value) and _rank(each.value.args[0]) == _IMAGE
-        }
+        products = [each.value for each in bindings if self._is_narrow(each.value)]
+        self._images = {each.args[0] for each in products if calls.operator(each) == calls.CONVOLUTION}
         self.builder_.update_func(variable, self.builder_.normalize(self.visit_expr(function)))
 
     def visit_binding_block_(self, block: Any) -> Any:

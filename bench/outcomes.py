@@ -51,7 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     }  # fmt: skip
     kept = [] if options.again else rows.read(options.rows)
     for name in options.models:
-        if not any(row["model"] == name and rows.has(row, facts) for row in kept):
+        known = [row for row in kept if row["model"] == name and rows.has(row, facts)]
+        if not any(row["reason"] or row.keys() >= {*options.judged} for row in known):
+            kept = [row for row in kept if row not in known]
             kept.append({"model": name, **_row(zoo.MODELS[name], options, home), **facts})
             note(json.dumps(kept[-1]))
             rows.save(options.rows, kept)
@@ -95,9 +97,9 @@ def _row(model: zoo.ZooModel, options: argparse.Namespace, home: Path) -> Row:
                     return _outcome(job)
 
                 row["f32"] = tuned(Precision.F32, data.id)
-                for judged in options.judged:
-                    given = data.id if judged == _JUDGED[0] else None
-                    row[judged] = {precision: tuned(precision, given) for precision in _NARROW}
+                for judged, given in (("data", data.id), ("seeds", None)):
+                    if judged in options.judged:
+                        row[judged] = {precision: tuned(precision, given) for precision in _NARROW}
             shapes = {name: list(shape) for name, shape in model.input_shapes.items()}
             row["nncf"] = _call(
                 _NNCF, home, [path, samples, "--threads", options.threads, "--shapes", json.dumps(shapes)], told=True

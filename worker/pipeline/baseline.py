@@ -313,7 +313,7 @@ class _Rewritten:
         context = self._context
         if len(right) > 1 and context.rewrites and context.measures:
             usual = precisions.first(context.request)
-            # A quick engine's build is worth its seconds even to a small budget: it is often all that is gained.
+            # A quick engine takes a few seconds, and its build often gains more than the search of a small budget.
             able = [name for name in right if name in _QUICK or self._untuned.has_time(name)]
             made = {name: builds.rewritten(context, name, usual) for name in able}
             calls = {name: partial(builds.tuned, context, build, []) for name, build in made.items()}

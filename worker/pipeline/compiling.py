@@ -117,13 +117,9 @@ def _without_records(context: JobContext) -> list[Build]:
         return []
     found = [builds.rewritten(context, engine, usual) for engine in baseline.engines if context.rewrites]
     quickest = sorted(baseline.engines, key=lambda engine: baseline.start(engine) or math.inf)
-    for precision in strategies.considered(context):
+    for precision in strategies.considered(context)[1:]:
         able = context.results.imported.able.get(str(precision), ())
-        found += [
-            builds.rewritten(context, engine, precision)
-            for engine in quickest
-            if engine in able and precision is not usual
-        ]
+        found += [builds.rewritten(context, engine, precision) for engine in quickest if engine in able]
     return found
 
 

@@ -8,7 +8,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-CONVOLUTION = "relax.nn.conv2d"
+CONVOLUTION, MATRIX_PRODUCT = "relax.nn.conv2d", "relax.matmul"
+FUSES_ELEMENTWISE = 4
+"""Value of the attribute ``op_pattern`` of functions into which FuseOps fuses the element-wise operators that follow
+(``kOutEWiseFusable``)."""
 
 
 def operator(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, te
 
-from tuner.engines.relax import cuda, pairs, prefetching, records, targets
+from tuner.engines.relax import cuda, kernels, records, targets
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime import candidates, compiling, faults
 from tuner.engines.runtime.targets import native_cpu
@@ -42,7 +42,7 @@ def build(definition: str, line: str, target: str, threads: int, path: str) -> t
     except Exception as error:  # noqa: BLE001 - a trace may fail in any primitive
         return "invalid_schedule", faults.with_trace(error)
     module = s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
-    failure = compile_module(prefetching.apply(module, resolved), resolved, path)
+    failure = compile_module(module, resolved, path)
     if failure:
         return failure
     shapes = [(tuple(int(size) for size in shape), str(dtype)) for _, dtype, shape in record.body[3]]
@@ -62,9 +62,8 @@ def compile_module(module: Any, target: Any, path: str) -> tuple[str, str] | Non
 
     def make() -> None:
         with target:
-            tvm.tirx.build(pairs.summed(module, target), target=target).export_library(
-                path, fcompile=CANDIDATES.linker(target)
-            )
+            built = tvm.tirx.build(kernels.finish(module, target), target=target)
+            built.export_library(path, fcompile=CANDIDATES.linker(target))
 
     try:
         compiling.build(RELEASE, make, assertions=False)

@@ -19,7 +19,6 @@ from tvm import relax, tirx
 from tuner.engines.relax import calls
 from tuner.engines.relax.machines import Machine
 
-_PRODUCT = "relax.matmul"
 _DTYPE = "float32"
 _COPIED = 20.0
 """Time to copy a result of grouped convolutions, in operations at the core's peak."""
@@ -28,7 +27,7 @@ _COPIED = 20.0
 def pad(module: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> Any:
     """Return an ``IRModule`` whose products with constants have more columns where that saves time.
 
-    ``is_filtered``: whether a convolution is computed by filtering, which adds filters of its own.
+    ``is_filtered`` returns whether a call is a convolution that filtering computes; filtering pads by itself.
     """
     return calls.mutate(module, lambda _: _Padding(machine, is_filtered))
 
@@ -70,13 +69,13 @@ class _Padding(relax.PyExprMutator):
 def _may_be_padded(call: Any) -> bool:
     """Return whether a call multiplies by constants whose last axis are the columns of the result."""
     name = calls.operator(call)
-    if name not in (calls.CONVOLUTION, _PRODUCT) or not isinstance(call.args[1], tvm.ir.GenericConst):
+    if name not in (calls.CONVOLUTION, calls.MATRIX_PRODUCT) or not isinstance(call.args[1], tvm.ir.GenericConst):
         return False
     if {str(each.ty.dtype) for each in (*call.args, call)} != {_DTYPE}:
         return False
     sizes = call.ty.shape.values
     if len(sizes) < 2 or not all(isinstance(size, tirx.IntImm) for size in sizes):
         return False
-    if name == _PRODUCT:
+    if name == calls.MATRIX_PRODUCT:
         return len(call.args[1].ty.shape.values) == 2
     return (call.attrs.kernel_layout, call.attrs.out_layout) == ("HWIO", "NHWC")

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import cuda, importing, lowering, pairs, plans, prefetching, records, schedules, targets
+from tuner.engines.relax import cuda, importing, kernels, lowering, plans, records, schedules, targets
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime import auditing, compiling, faults, libraries
@@ -199,9 +199,7 @@ def _build(module: Any, target: Any, form: str, workspaces: Workspaces) -> Any:
     def make() -> Any:
         with target:
             # Passes over the network look into functions as they were scheduled.
-            pipeline = tvm.transform.Sequential(
-                [_lower_calls(target), pairs.instructed(target), prefetching.added(target)]
-            )
+            pipeline = tvm.transform.Sequential([_lower_calls(target), kernels.finishing(target)])
             return relax.build(module, target, relax_pipeline=pipeline, system_lib=form == "system-lib")
 
     assertions = compiling.needs_assertions(form)

@@ -374,10 +374,6 @@ class _Steps:
         return [n, x, y, c] if self._is_line else [n, y, x, c]
 
 
-_FUSED_BEHIND = 4
-"""TVM's kind of functions that take in the element-wise operators behind them (``kOutEWiseFusable``)."""
-
-
 def legalizations(machine: Machine) -> dict[str, Any]:
     """Return functions for ``LegalizeOps``, by operator: convolutions that filtering makes quicker."""
     usual = tvm.ir.Op.get(calls.CONVOLUTION).get_attr("FLegalize")
@@ -394,30 +390,32 @@ def legalizations(machine: Machine) -> dict[str, Any]:
             call.args[0],
             relax.const(transformed),
             primfunc_name_hint="filtered_conv2d",
-            primfunc_attrs={"op_pattern": _FUSED_BEHIND},
+            primfunc_attrs={"op_pattern": calls.FUSES_ELEMENTWISE},
         )
 
     return {calls.CONVOLUTION: legalize}
 
 
 def pays(call: Any, machine: Machine, *, speed: float = 1.0) -> bool:
-    """Return whether filtering makes a call of ``relax.nn.conv2d`` quicker.
+    """Return whether a call is a convolution that filtering computes faster than the direct algorithm.
 
-    ``speed``: that of direct convolutions, if they are computed otherwise than in float32.
+    ``speed``: throughput of direct convolutions without groups, relative to float32.
     """
     shape = _shape(call)
-    return shape is not None and _worth(shape, machine, speed) is not None
+    return shape is not None and _worth(shape, machine, speed if shape.groups == 1 else 1.0) is not None
 
 
 @lru_cache(maxsize=256)
 def _worth(shape: Shape, machine: Machine, speed: float = 1.0) -> Tiling | None:
-    """Return the quickest tiling if it is quicker than the direct convolution."""
+    """Return the fastest tiling by estimate, or None if the direct convolution is about as fast."""
     tiling = tilings(shape, machine)[0]
     return tiling if tiling.cost(shape, machine) * speed < _WORTH * shape.direct(machine) else None
 
 
 def _shape(call: Any) -> Shape | None:
-    """Return the shape of a convolution that can be filtered, or None."""
+    """Return the shape of a convolution that can be filtered, or None for any other call."""
+    if calls.operator(call) != calls.CONVOLUTION:
+        return None
     data, kernel = call.args
     attrs = call.attrs
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)

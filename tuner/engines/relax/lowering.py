@@ -145,9 +145,8 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         is_narrow = build.precision == "bf16"
 
         def is_filtered(call: Any) -> bool:
-            is_convolution = calls.operator(call) == calls.CONVOLUTION
             speed = pairs.speed(build.target) if is_narrow else 1.0
-            return build.rewrite and is_convolution and filtering.pays(call, machine, speed=speed)
+            return build.rewrite and filtering.pays(call, machine, speed=speed)
 
         if build.rewrite:
             module = fast_math.plain(columns.pad(module, machine, is_filtered))

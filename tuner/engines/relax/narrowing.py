@@ -1,9 +1,9 @@
-"""Conversion of products to bfloat16 operands with float32 sums, for builds in bf16; everything else stays float32.
+"""Conversion of products to bfloat16 operands with float32 sums, for builds in bf16; all other operators stay float32.
 
-Images that a convolution reads are stored in bfloat16 once, for all readers, in half the bytes: rounding is the last of
-the element-wise operators that are fused into their producer. Other tensors stay float32 beside their rounded copy, for
-operators that add to them. A product whose data is converted from float32 to float32 stays in float32: so the onnx
-engine's ``narrowing`` marks layers. The relay engine's ``bf16_narrowing`` converts the same products.
+An image that a convolution reads is stored only in bfloat16, for all its readers: half the bytes, and the rounding is
+fused into the operator that produces the image. Other tensors are stored in float32 as well, for operators such as
+residual additions. The onnx engine's ``narrowing`` marks a layer that must stay in float32 by a cast of its data from
+float32 to float32. The relay engine's ``bf16_narrowing`` follows the same rules.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import calls, pairs
 from tuner.engines.relax.machines import vector_width
 
-_MATRIX_PRODUCT = "relax.matmul"
 _DTYPE = "float32"
 _FEWEST_LANES = 4
-"""Columns in a vector."""
+"""Minimum vector width."""
 _FEWEST = 16
-"""Rows and sums for which packing one side at every run pays off, as in the relay engine."""
+"""Minimum number of rows and minimum depth of a product of two tensors, whose right operand is packed in every run; the
+relay engine has the same limit."""
 _MOVING = ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.nn.pad")
-"""Operators that the importer and layouts put between a mark and its product."""
-_FUSED_BEHIND = 4
-"""TVM's kind of functions that take in the element-wise operators behind them (``kOutEWiseFusable``)."""
+"""Operators that the importer and layout conversion insert between a mark and its product."""
 
 
 def narrow(module: Any, keeps: Callable[[Any], bool]) -> Any:
-    """Return an ``IRModule`` whose products have bfloat16 operands, but those that ``keeps`` returns true for.
+    """Return an ``IRModule`` whose products have bfloat16 operands, except those for which ``keeps`` returns true.
 
     Raises EngineFailure ``unsupported_dtype`` if the network has control flow.
     """
@@ -49,7 +47,7 @@ class _Narrowing(relax.PyExprMutator):
         super().__init__(module)
         self._keeps = keeps
         self._made: dict[Any, Any] = {}
-        """What each variable is bound to."""
+        """Value of each variable."""
         self._images: set[Any] = set()
         self._rounded: dict[Any, Any] = {}
 
@@ -105,7 +103,11 @@ class _Narrowing(relax.PyExprMutator):
 
     def _multiply(self, name: str, compute: Callable[..., Any], left: Any, right: Any) -> Any:
         return self.builder_.call_te(
-            compute, left, right, primfunc_name_hint=f"narrow_{name}", primfunc_attrs={"op_pattern": _FUSED_BEHIND}
+            compute,
+            left,
+            right,
+            primfunc_name_hint=f"narrow_{name}",
+            primfunc_attrs={"op_pattern": calls.FUSES_ELEMENTWISE},
         )
 
     def _is_narrow(self, value: Any) -> bool:
@@ -121,7 +123,7 @@ class _Narrowing(relax.PyExprMutator):
 def _fits(value: Any) -> bool:
     """Return whether a value is a product that the instruction can compute in vectors."""
     name = calls.operator(value)
-    if name not in (calls.CONVOLUTION, _MATRIX_PRODUCT) or isinstance(value.args[0], tvm.ir.GenericConst):
+    if name not in (calls.CONVOLUTION, calls.MATRIX_PRODUCT) or isinstance(value.args[0], tvm.ir.GenericConst):
         return False
     if {str(each.ty.dtype) for each in (*value.args, value)} != {_DTYPE} or not _is_static(value):
         return False

@@ -1,9 +1,10 @@
 """Products of pairs of bfloat16 numbers, added up in float32: AVX512-BF16's ``vdpbf16ps``.
 
-TVM 0.27 knows bfloat16 as a dtype, but no such instruction. Here a bfloat16 is a uint16 with its bits, and a pair of
-neighbours along the summed axis a uint32, the first one in the low half. Tensor expressions add up ``product``, an
-operator of our own, so that they are scheduled like any other sum; ``summed`` then turns each addition of a product
-into the instruction. A target without it computes the same, but for the order of additions, slowly.
+TVM 0.27 has the dtype bfloat16 but not this instruction. Here a bfloat16 number is stored as uint16, and a pair of
+neighbours along the summed axis as uint32, the first one in the low half. Tensor expressions sum an operator of our
+own, the product of two pairs, so any schedule of a sum applies. After scheduling, ``use_instruction`` replaces each
+addition of a product by the instruction. On targets without it, the operator is lowered to float32 arithmetic, which
+differs in the order of additions only.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ BITS, PAIR = "uint16", "uint32"
 _SUM = "float32"
 _PRODUCT, _ADDED = "tirx.tunesmith_product", "tirx.tunesmith_product_added"
 _WIDTHS = (4, 8, 16)
-"""Lanes of the instruction's forms."""
+"""Vector widths for which the instruction exists."""
 _WIDER = (32, 64)
-"""Lanes of vectors that searches make, and LLVM splits."""
+"""Wider vectors, which MetaSchedule proposes; split in halves."""
 _FEATURES = ["avx512bf16", "avx512vl"]
 _LEVEL = 10
 """TVM's default priority of a registration."""
@@ -62,15 +63,16 @@ def is_available(target: Any) -> bool:
 
 
 def speed(target: Any) -> float:
-    """Return that of the instruction, relative to float32: Intel's cores execute one where they execute two of these.
+    """Return the estimated throughput of products, relative to float32.
 
-    Measured on a Zen 4 (docs/decisions/0088-bf16-on-relax.md) and an Emerald Rapids (0083-narrow-runtimes.md).
+    2 was measured on a Zen 4 (docs/decisions/0088-bf16-on-relax.md). Builds of the relay engine for an Emerald Rapids
+    were not faster in bf16 than in float32 (0083-narrow-runtimes.md).
     """
     return 2.0 if str(target.attrs.get("mcpu", "")).startswith("znver") else 1.0
 
 
 def rounded(data: Any, *, is_even: bool = False) -> Any:
-    """Round a float32 tensor to bfloat16, to the nearest, ties to even; ``is_even`` makes up an even last axis."""
+    """Round a float32 tensor to the nearest bfloat16, ties to even; ``is_even``: append a 0 if the last axis is odd."""
     *outer, last = data.shape
 
     def bits(*place: Any) -> Any:
@@ -91,7 +93,7 @@ def widened(data: Any) -> Any:
 
 
 def packed(data: Any) -> Any:
-    """Return the pairs (…, depth / 2, columns) of bfloat16 numbers (…, depth, columns); 0 completes an odd depth."""
+    """Return the pairs (…, depth / 2, columns) of bfloat16 numbers (…, depth, columns), padded to an even depth."""
     *outer, depth, columns = data.shape
 
     def pair(*place: Any) -> Any:
@@ -118,7 +120,7 @@ def convolution(
 ) -> Any:
     """Convolve an image (batch, height, width, channels) with pairs (taps, taps, channels / 2, filters).
 
-    ``padding`` is that of the top, left, bottom and right. An odd number of channels is completed by zeros.
+    ``padding`` is that of the top, left, bottom and right. The number of channels is padded to an even one.
     """
     batch, height, width, channels = data.shape
     high, wide, pairs, filters = weights.shape
@@ -142,7 +144,8 @@ def convolution(
 def _padded(data: Any, pairs: Any, padding: Sequence[int]) -> Any:
     """Return the pairs of an image with zeros around it.
 
-    LLVM keeps sums in memory if it reads the halves of pairs from a buffer of its own function.
+    The buffer holds pairs because LLVM keeps sums in memory, not in registers, if a function reads single numbers from
+    a buffer that it allocates.
     """
     batch, height, width, channels = data.shape
     top, left, bottom, right = padding
@@ -167,7 +170,7 @@ def _pair(low: Any, high: Any) -> Any:
 
 
 def _before(end: Any, place: Any, number: Any) -> Any:
-    """Return a bfloat16 number whose place is before the end, and else 0."""
+    """Return ``number`` at places before ``end``, and 0 elsewhere."""
     return tirx.if_then_else(place < end, number, tirx.const(0, BITS))
 
 
@@ -183,8 +186,8 @@ def _call(name: str, dtype: str, *arguments: Any) -> Any:
     return tvm.ir.Call(tvm.ir.Op.get(name), list(arguments), ret_ty=tvm.ir.PrimType(dtype))
 
 
-def summed(module: Any, target: Any) -> Any:
-    """Return an ``IRModule`` in which each addition of a product is the target's instruction, if it has that."""
+def use_instruction(module: Any, target: Any) -> Any:
+    """Return an ``IRModule`` in which each addition of a product is one instruction, if the target has it."""
     if not is_available(target):
         return module
     found = {variable: each for variable, each in module.functions_items() if _multiplies(each)}
@@ -193,11 +196,6 @@ def summed(module: Any, target: Any) -> Any:
         for variable in found:
             module[variable] = _with_instruction(lowered[variable])
     return module
-
-
-def instructed(target: Any) -> Any:
-    """Return ``summed`` as a pass."""
-    return tvm.transform.module_pass(lambda module, _context: summed(module, target), opt_level=0, name="Pairs")
 
 
 def _multiplies(function: Any) -> bool:
@@ -226,7 +224,7 @@ def _with_instruction(function: Any) -> Any:
 
 @cache
 def _functions() -> str:
-    """Return the LLVM IR of the instruction for all numbers of lanes."""
+    """Return LLVM IR that defines a function of the instruction for each vector width."""
     found = [_FUNCTION.format(n=n, m=2 * n, bits=32 * n, symbol=_symbol(n)) for n in _WIDTHS]
     for n in _WIDER:
         half = n // 2
@@ -236,7 +234,7 @@ def _functions() -> str:
 
 
 def spelled_out(module: Any) -> Any:
-    """Return an ``IRModule`` with each product in operations of float32, which TVM's functions can count."""
+    """Return an ``IRModule`` with products in float32 arithmetic, so that TVM can count floating-point operations."""
 
     def written(call: Any, mutator: Any) -> Any:
         mutated = mutator.default_mutate(call)
@@ -262,7 +260,7 @@ def _lanes(call: Any) -> int:
 
 
 def _multiplied(call: Any) -> Any:
-    """Lower a product: of the halves, in float32."""
+    """Lower a product to float32 arithmetic."""
     lanes = _lanes(call)
     wide = _SUM if lanes == 1 else f"{_SUM}x{lanes}"
     upper, sixteen = (tirx.const(each, str(call.args[0].ty)) for each in (0xFFFF0000, 16))
@@ -273,7 +271,7 @@ def _multiplied(call: Any) -> Any:
 
 
 def _multiplied_and_added(call: Any) -> Any:
-    """Lower a product with the number that it is added to."""
+    """Lower the sum of a number and a product."""
     lanes = _lanes(call)
     if lanes in (*_WIDTHS, *_WIDER):
         return tirx.call_extern(str(call.ty), _symbol(lanes), *call.args)

@@ -32,11 +32,6 @@ def apply(module: Any, target: Any) -> Any:
     return lowered
 
 
-def added(target: Any) -> Any:
-    """Return ``apply`` as a pass."""
-    return tvm.transform.module_pass(lambda module, _context: apply(module, target), opt_level=0, name="Prefetching")
-
-
 def _transform(body: Any, enter: Callable[[Any], None], leave: Callable[[Any], Any]) -> Any:
     def loop(node: Any, mutator: Any) -> Any:
         enter(node)

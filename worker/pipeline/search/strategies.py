@@ -24,7 +24,7 @@ def of_job(context: JobContext) -> list[Strategy]:
     usable = placing.usable(context)
     found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(context.request).tuners]
     known = {strategy.tuner for strategy in found}
-    # In the other layout, nothing would be narrow.
+    # Convolutions in NCHW are computed in float32.
     is_wide = precisions.first(context.request) is not Precision.BF16
     layouts = Tuner.METASCHEDULE in known and context.request.tuner_options.layout is None and is_wide
     if layouts and kind_of(context.target.text) == "llvm":
@@ -46,7 +46,7 @@ def in_reserve(context: JobContext, raced: Sequence[Strategy]) -> list[Strategy]
 
 
 def _narrower(context: JobContext, usable: Sequence[Tuner]) -> list[Strategy]:
-    """With precision ``auto``: each narrower precision that the target supports, with the first tuner that has it."""
+    """With precision ``auto``: each narrower precision that an engine builds, with the first tuner that has it."""
     if context.request.precision is not Precision.AUTO:
         return []
     able = context.results.imported.able

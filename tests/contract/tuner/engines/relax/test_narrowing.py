@@ -1,4 +1,4 @@
-"""Products of bfloat16 numbers: what they compute, which of them are narrow, and who is told that there are none."""
+"""Builds in bf16: which products are narrow, what they compute, and which targets are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,51 @@ kinds = {kind: sum(kind in name for name in names) for kind in ("narrow_conv2d",
 finished = lowering.finish(schedules.apply(module, build.target), build.target)
 executable = compiling._build(finished, build.target, "shared", Workspaces(RELEASE))
 asm = "".join(each.inspect_source("asm") for each in executable.mod.imports)
-print(json.dumps([kinds, asm.count("vdpbf16ps"), asm.count("tunesmith_pairs")]))
+print(json.dumps([kinds, asm.count("vdpbf16ps"), asm.count("tunesmith_pairs"), asm.count("prefetcht")]))
+"""
+WIDTHS = """
+import json
+import numpy as np
+import tvm
+from tvm import s_tir, te
+from tuner.engines.relax import kernels, pairs, targets
+from tuner.engines.runtime.targets import native_cpu
+target = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
+random = np.random.default_rng(0)
+told = {}
+for lanes in (1, 2, 3, 4, 6, 8, 16, 32, 64):
+    shapes = (5, 6), (6, lanes)
+    left, right = (random.uniform(-1, 1, shape).astype("float32").view("uint32") >> 16 for shape in shapes)
+    packed = right[0::2] | right[1::2] << 16
+    data, weights = te.placeholder((5, 6), "uint16"), te.placeholder((3, lanes), "uint32")
+    schedule = s_tir.Schedule(te.create_prim_func([data, weights, pairs.matrix_product(data, weights)]))
+    row, column, pair = schedule.get_loops(schedule.get_sblock("products"))
+    schedule.reorder(row, pair, column)
+    schedule.vectorize(column)
+    with target:
+        library = tvm.tirx.build(kernels.finish(schedule.mod, target), target=target)
+    found = tvm.runtime.tensor(np.zeros((5, lanes), "float32"))
+    library["main"](tvm.runtime.tensor(left.astype("uint16")), tvm.runtime.tensor(packed), found)
+    expected = (left << 16).view("float32") @ (right << 16).view("float32")
+    told[lanes] = float(abs(found.numpy() - expected).max())
+print(json.dumps(told))
+"""
+GROUPED = """
+import json, sys
+from tuner.engines.relax import importing, lowering
+importing.install()
+told = []
+for precision in ("f32", "bf16"):
+    build = lowering.Lowering.of(
+        {"model": sys.argv[1], "target": sys.argv[2], "threads": 1, "precision": precision, "rewrite": True}
+    )
+    found = [
+        [int(size) for size in function.params[1].shape]
+        for name, function in lowering.lower(importing.load(sys.argv[1]), build).functions_items()
+        if "filtered" in name.name_hint
+    ]
+    told.append(found)
+print(json.dumps(told))
 """
 TARGET = "llvm -mcpu=znver4"
 
@@ -40,10 +84,30 @@ def test_products_that_fit_are_narrow_and_use_the_instruction(tmp_path: Path) ->
     """Also where this processor has none."""
     model = tmp_path / "model.onnx"
     model.write_bytes(networks.narrow_products())
-    kinds, instructions, calls = asking.told_inside("relax", NARROW, model, TARGET)
+    kinds, instructions, calls, _ = asking.told_inside("relax", NARROW, model, TARGET)
     assert kinds == {"narrow_conv2d": 4, "narrow_matmul": 3}
     assert instructions > 100
     assert calls == 0
+
+
+def test_large_weights_of_narrow_products_are_prefetched(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(networks.dense(rows=16, inner=512, columns=1536))
+    for cpu, is_prefetched in (("znver4", False), ("znver5", True)):
+        _, instructions, _, prefetches = asking.told_inside("relax", NARROW, model, f"llvm -mcpu={cpu}")
+        assert (instructions > 0, prefetches > 0) == (True, is_prefetched)
+
+
+def test_grouped_convolutions_are_filtered_as_in_float32(reference: EngineSession, tmp_path: Path) -> None:
+    model, _ = asking.prepare(reference, networks.filterable_groups(), tmp_path)
+    wide, narrow = asking.told_inside("relax", GROUPED, model, TARGET)
+    assert wide == narrow != []
+
+
+@has_instruction
+def test_vectors_of_every_width_are_multiplied() -> None:
+    """Searches also propose vectors for which there is no instruction."""
+    assert max(asking.told_inside("relax", WIDTHS).values()) < 1e-6
 
 
 @has_instruction

@@ -227,6 +227,16 @@ def filterable_convolutions() -> bytes:
     return models.model(nodes, inputs={"x": (1, 32, 21, 18)}, outputs={"y": (1, 32, 11, 9)}, tensors=tensors)
 
 
+def filterable_groups() -> bytes:
+    """A convolution of four groups that can be filtered: ``x`` [1, 96, 28, 28] to ``y``, likewise."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], kernel_shape=[3, 3], group=4)]
+    shape = (1, 96, 28, 28)
+    return models.model(
+        nodes, inputs={"x": shape}, outputs={"y": shape}, tensors=[_floats("w", (96, 24, 3, 3), weights)]
+    )
+
+
 def odd_columns() -> bytes:
     """Convolutions and dense layers whose columns no vector divides: ``x`` [1, 24, 31, 30] to two results.
 
@@ -289,10 +299,11 @@ def between_convolutions() -> bytes:
 
 
 def narrow_products(*, is_rounded: bool = False) -> bytes:
-    """Products of ``image`` [1, 3, 14, 13] and ``rows`` [2, 18, 34], each an output; nine fit bfloat16.
+    """Products of ``image`` [1, 3, 14, 13] and ``rows`` [2, 18, 34], of which seven fit bfloat16. All but the first
+    convolution are outputs.
 
-    ``is_rounded``: their operands are rounded to bfloat16 and back. ``marked`` is marked to stay in float32, the
-    columns of ``thin`` fill no vector, and ``depthwise`` has groups, but reads what others round.
+    ``is_rounded``: their operands are rounded to bfloat16 and back. ``marked`` must stay in float32, ``thin`` has too
+    few columns for a vector, and ``depthwise`` has groups but reads the same rounded image as the others.
     """
     source = random.Random(0)  # noqa: S311 - weights, not secrets
     wide = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}

@@ -88,7 +88,7 @@ class Precision(StrEnum):
 
 CALIBRATED = (Precision.BF16, Precision.INT8)
 """Precisions that leave layers in float32, chosen by rows that do not judge."""
-_TUNERS_OF = {Precision.BF16: (Tuner.AUTOTVM, Tuner.METASCHEDULE), Precision.INT8: (Tuner.AUTOTVM,)}
+_TUNERS_OF = dict.fromkeys(CALIBRATED, (Tuner.AUTOTVM, Tuner.METASCHEDULE))
 """Tuners whose schedules use the processor's instructions for a precision; for other precisions all tuners are
 suitable."""
 

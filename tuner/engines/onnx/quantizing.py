@@ -1,9 +1,10 @@
 """Static quantization with ONNX Runtime's quantizer, to standard operators that TVM also supports (QDQ).
 
-Pairs of QuantizeLinear and DequantizeLinear precede convolutions and matrix products with constant weights, for which
-there are int8 instructions. Weights are int8, symmetric, with one scale per output channel; activations are uint8 with
-a zero point, since ``vpdpbusd`` multiplies unsigned by signed bytes. Results have no pairs: what stands between two
-products is computed in float32, and each value is rounded once. ``sensitivity`` chooses the ranges and the layers.
+Pairs of QuantizeLinear and DequantizeLinear precede convolutions without groups and matrix products with constant
+weights, for which there are int8 instructions. Weights are int8, symmetric, with one scale per output channel;
+activations are uint8 with a zero point, since ``vpdpbusd`` multiplies unsigned by signed bytes. Results have no pairs:
+what stands between two products is computed in float32, and each value is rounded once. ``sensitivity`` chooses the
+ranges and the layers.
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ def _is_worthwhile(node: Any, constants: set[str]) -> bool:
         and len(node.input) > 1
         and node.input[1] in constants
         and node.input[0] not in constants
+        and graphs.attribute(node, "group", 1) == 1
     )
 
 

@@ -11,7 +11,7 @@ from tvm import s_tir
 from tvm.s_tir import meta_schedule
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import importing, lowering, pairs, records, schedules
+from tuner.engines.relax import importing, lowering, products, records, schedules
 from tuner.engines.runtime import progress
 
 _ENDLESS = 1 << 40
@@ -54,7 +54,7 @@ def _add(tasks: dict[str, Json], work: Any, found: Any, folder: Path) -> None:
         "workload_key": key,
         "description": f"{_title(name)} {_shapes(work.mod)}",
         "weight": int(found.weight),
-        "flop": float(s_tir.analysis.estimate_tir_flops(pairs.spelled_out(work.mod))),
+        "flop": float(s_tir.analysis.estimate_tir_flops(products.spelled_out(work.mod))),
         "space_size": _ENDLESS,
         "definition": definition.name,
     }

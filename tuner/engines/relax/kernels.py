@@ -6,12 +6,13 @@ from typing import Any
 
 import tvm
 
-from tuner.engines.relax import pairs, prefetching
+from tuner.engines.relax import prefetching, products
 
 
 def finish(module: Any, target: Any) -> Any:
-    """Return an ``IRModule`` whose functions use the target's instruction for bfloat16 pairs and prefetch weights."""
-    return prefetching.apply(pairs.use_instruction(module, target), target)
+    """Return an ``IRModule`` whose functions use the target's instructions for narrow products and prefetch
+    weights."""
+    return prefetching.apply(products.use_instructions(module, target), target)
 
 
 def finishing(target: Any) -> Any:

@@ -24,7 +24,7 @@ from tuner.engines.relax import (
     importing,
     layouts,
     narrowing,
-    pairs,
+    quantized,
     targets,
 )
 from tuner.engines.relax.machines import Machine
@@ -90,7 +90,7 @@ def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
     return None
 
 
-PRECISIONS = ("f32", "fp16", "bf16")
+PRECISIONS = ("f32", "fp16", *narrowing.NUMBERS)
 
 
 def precisions_of(text: str, threads: int) -> list[str]:
@@ -99,7 +99,7 @@ def precisions_of(text: str, threads: int) -> list[str]:
         target = targets.resolve(text, threads)
     except EngineFailure:
         return []
-    return ["f32", "bf16"] if pairs.is_available(target) else ["f32"]
+    return ["f32", *(each for each, numbers in narrowing.NUMBERS.items() if numbers.is_available(target))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +122,11 @@ class Lowering:
         if layout is not None:
             faults.require_known("layout", layout, layouts.WANTED)
         target = targets.resolve(params["target"], params["threads"])
-        if precision == "bf16" and not pairs.is_available(target):
+        numbers = narrowing.NUMBERS.get(precision)
+        if numbers and not numbers.is_available(target):
             raise EngineFailure(
                 "unsupported_dtype",
-                f"{params['target']!r} lacks instructions for products of bfloat16 numbers",
+                f"{params['target']!r} lacks instructions for products of {numbers.text}",
                 hint="Use precision f32, or a target that has them: 'llvm -mcpu=znver4', 'llvm -mcpu=sapphirerapids'.",
             )
         rewrite = bool(params.get("rewrite")) and not targets.is_gpu(target)
@@ -137,21 +138,23 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
     transform = relax.transform
     layout = build.layout or ("NCHW" if targets.is_gpu(build.target) else "NHWC")
     with build.target, tvm.transform.PassContext(opt_level=3):
-        module = _apply(imported.module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
+        precision = _arithmetic(imported.module, build)
+        module = quantized.spell_out(imported.module) if precision == "int8" else imported.module
+        module = _apply(module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
         module = fold(layouts.convert(module, layout))
         machine = Machine.of(build.target)
-        is_narrow = build.precision == "bf16"
+        numbers = narrowing.NUMBERS.get(precision)
+        speed = numbers.speed(str(build.target.attrs.get("mcpu", ""))) if numbers else 1.0
 
         def is_filtered(call: Any) -> bool:
-            speed = pairs.speed(build.target) if is_narrow else 1.0
             return build.rewrite and filtering.pays(call, machine, speed=speed)
 
         if build.rewrite:
             module = fast_math.plain(columns.pad(module, machine, is_filtered))
-        if is_narrow:
-            module = narrowing.narrow(module, is_filtered)
+        if numbers:
+            module = narrowing.narrow(module, precision, is_filtered)
         return _apply(
             module,
             [
@@ -166,6 +169,18 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
                 transform.AttachAttrLayoutFreeBuffers(),
             ],
         )
+
+
+def _arithmetic(module: Any, build: Lowering) -> str:
+    """Return the precision of products: in builds that may be rewritten, quantized models have their own.
+
+    Raises EngineFailure ``unsupported_dtype`` if the build is in int8 and the model is not quantized.
+    """
+    is_quantized = quantized.is_quantized(module)
+    if build.precision == "int8" and not is_quantized:
+        raise EngineFailure("unsupported_dtype", "an int8 build needs a quantized model", hint="Use precision f32.")
+    has_own = is_quantized and build.rewrite and build.precision == "f32"
+    return "int8" if has_own and narrowing.NUMBERS["int8"].is_available(build.target) else build.precision
 
 
 def _legalizations(build: Lowering) -> dict[str, Any]:

@@ -1,24 +1,30 @@
-"""Conversion of products to bfloat16 operands with float32 sums, for builds in bf16; all other operators stay float32.
+"""Conversion of products to operands of 16 or 8 bits, for builds in bf16 and int8; other operators stay in float32.
 
-An image that a convolution reads is stored only in bfloat16, for all its readers: half the bytes, and the rounding is
-fused into the operator that produces the image. Other tensors are stored in float32 as well, for operators such as
-residual additions. The onnx engine's ``narrowing`` marks a layer that must stay in float32 by a cast of its data from
-float32 to float32. The relay engine's ``bf16_narrowing`` follows the same rules.
+An image that a convolution reads is stored only in narrow numbers, for all its readers: that is fewer bytes, and the
+rounding is fused into the operator that produces the image. Other tensors are stored in float32 as well, for operators
+such as residual additions.
+
+In bf16, any product may be narrow. The onnx engine's ``narrowing`` marks a layer that must stay in float32 by a cast of
+its data from float32 to float32. The relay engine's ``bf16_narrowing`` follows the same rules. In int8, products are
+narrow whose operands are integers (``quantized``); an unsigned byte is such an integer plus its zero point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import calls, pairs
+from tuner.engines.relax import calls, products, quantized
 from tuner.engines.relax.machines import vector_width
+from tuner.engines.relax.products import Numbers
 
+NUMBERS: dict[str, Numbers] = {"bf16": products.BFLOAT16, "int8": products.BYTES}
+"""By precision."""
 _DTYPE = "float32"
 _FEWEST_LANES = 4
 """Minimum vector width."""
@@ -26,46 +32,134 @@ _FEWEST = 16
 """Minimum number of rows and minimum depth of a product of two tensors, whose right operand is packed in every run; the
 relay engine has the same limit."""
 _MOVING = ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.nn.pad")
-"""Operators that the importer and layout conversion insert between a mark and its product."""
+"""Operators that the importer and layout conversion insert between a mark, or a rounding, and its product."""
+Bindings = Mapping[Any, Any]
+"""Values of variables."""
 
 
-def narrow(module: Any, keeps: Callable[[Any], bool]) -> Any:
-    """Return an ``IRModule`` whose products have bfloat16 operands, except those for which ``keeps`` returns true.
+def narrow(module: Any, precision: str, keeps: Callable[[Any], bool]) -> Any:
+    """Return an ``IRModule`` whose products have narrow operands, except those for which ``keeps`` returns true.
 
     Raises EngineFailure ``unsupported_dtype`` if the network has control flow.
     """
-    mutator = _Narrowing(module, keeps)
+    mutator = _Narrowing(module, precision, keeps)
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
             mutator.convert(variable, function)
     return mutator.builder_.get()
 
 
+class _Bfloat16:
+    """Operands rounded to bfloat16."""
+
+    numbers = products.BFLOAT16
+
+    def __init__(self, values: Bindings) -> None:
+        self._values = values
+
+    def takes(self, call: Any) -> bool:
+        """Return whether a product that ``_fits`` is narrow: it has no mark."""
+        value = _origin(call.args[0], self._values)
+        return not (calls.operator(value) == "relax.astype" and value.args[0].ty.dtype == value.ty.dtype)
+
+    def zero(self, variable: Any) -> int | None:  # noqa: ARG002 - as the other
+        """Return the stored number that is 0; None if it is 0 for all data."""
+        return None
+
+    def stored(self, number: Any) -> Any:
+        """Return the expression of a stored number: the nearest bfloat16, ties to even."""
+        found = tirx.reinterpret(products.GROUP, number)
+        odd = found >> _bits(16) & _bits(1)
+        return (found + _bits(0x7FFF) + odd >> _bits(16)).astype(self.numbers.stored)
+
+    def read(self, number: Any) -> Any:
+        """Return the expression of a stored number's value in float32."""
+        return tirx.reinterpret(_DTYPE, number.astype(products.GROUP) << _bits(16))
+
+    def weights(self, values: Any) -> Any:
+        """Return stored numbers as uint32."""
+        found = np.ascontiguousarray(values).view("uint32")
+        return found + 0x7FFF + (found >> 16 & 1) >> 16
+
+    def result(self, emit: Callable[[Any], Any], sums: Any, call: Any) -> Any:  # noqa: ARG002 - as the other
+        """Return a product in float32, given the sums of products of stored numbers."""
+        return sums
+
+
+class _Bytes:
+    """Operands that are integers: unsigned bytes less a zero point, and signed bytes."""
+
+    numbers = products.BYTES
+
+    def __init__(self, values: Bindings) -> None:
+        self._values = values
+
+    def takes(self, call: Any) -> bool:
+        weights = call.args[1]
+        return (
+            isinstance(weights, tvm.ir.GenericConst)
+            and quantized.zero_point(_origin(call.args[0], self._values), self._values) is not None
+            and quantized.are_bytes(weights.value.numpy())
+        )
+
+    def zero(self, variable: Any) -> int | None:
+        # Only data of products that it takes are stored.
+        return quantized.zero_point(_origin(variable, self._values), self._values) or 0
+
+    def stored(self, number: Any, zero: Any) -> Any:
+        return (number + zero).astype(self.numbers.stored)
+
+    def read(self, number: Any, zero: Any) -> Any:
+        return number.astype(_DTYPE) - zero
+
+    def weights(self, values: Any) -> Any:
+        return values.astype("int8").view("uint8").astype("uint32")
+
+    def result(self, emit: Callable[[Any], Any], sums: Any, call: Any) -> Any:
+        data, weights = call.args
+        if zero := self.zero(data):
+            values = weights.value.numpy()
+            excess = zero * values.sum(axis=tuple(range(values.ndim - 1)), dtype="int64")
+            sums = emit(relax.op.subtract(sums, relax.const(excess.astype("int32"))))
+        return relax.op.astype(sums, _DTYPE)
+
+
+_KINDS: dict[str, type[_Bfloat16 | _Bytes]] = {"bf16": _Bfloat16, "int8": _Bytes}
+
+
+def _origin(variable: Any, values: Bindings) -> Any:
+    """Return the value of a variable, or that which operators moved there."""
+    value: Any = values.get(variable)
+    while calls.operator(value) in _MOVING:
+        value = values.get(value.args[0])
+    return value
+
+
 @relax.expr_functor.mutator
 class _Narrowing(relax.PyExprMutator):
-    def __init__(self, module: Any, keeps: Callable[[Any], bool]) -> None:
+    def __init__(self, module: Any, precision: str, keeps: Callable[[Any], bool]) -> None:
         super().__init__(module)
-        self._keeps = keeps
-        self._made: dict[Any, Any] = {}
-        """Value of each variable."""
+        self._precision, self._keeps = precision, keeps
+        self._values: dict[Any, Any] = {}
+        self._kind = _KINDS[precision](self._values)
         self._images: set[Any] = set()
-        self._rounded: dict[Any, Any] = {}
+        self._stored: dict[Any, Any] = {}
 
     def convert(self, variable: Any, function: Any) -> None:
         bindings = [each for block in function.body.blocks for each in block.bindings]
         if any(isinstance(each.value, relax.If) for each in bindings):
             raise EngineFailure(
                 "unsupported_dtype",
-                "the model cannot be converted to bf16: it has control flow",
+                f"the model cannot be converted to {self._precision}: it has control flow",
                 hint="Use precision f32.",
             )
-        self._made = {each.var: each.value for each in bindings}
-        products = [each.value for each in bindings if self._is_narrow(each.value)]
-        self._images = {each.args[0] for each in products if calls.operator(each) == calls.CONVOLUTION}
+        self._values.update({each.var: each.value for each in bindings})
+        narrow = [each.value for each in bindings if self._is_narrow(each.value)]
+        self._images = {each.args[0] for each in narrow if calls.operator(each) == calls.CONVOLUTION}
         self.builder_.update_func(variable, self.builder_.normalize(self.visit_expr(function)))
 
     def visit_binding_block_(self, block: Any) -> Any:
-        self._rounded.clear()
+        self._stored.clear()
         return super().visit_binding_block_(block)
 
     def visit_dataflow_var_(self, variable: Any) -> Any:
@@ -77,51 +171,88 @@ class _Narrowing(relax.PyExprMutator):
     def _read(self, variable: Any, value: Any) -> Any:
         if variable not in self._images:
             return value
-        return self.builder_.emit(self.builder_.call_te(pairs.widened, self._round(variable, value)))
+        return self._emit("widened", _elementwise(self._kind.read), self._store(variable, value), *self._zero(variable))
 
-    def _round(self, variable: Any, value: Any, *, is_even: bool = False) -> Any:
-        key = (variable, is_even)
-        if key not in self._rounded:
-            self._rounded[key] = self.builder_.emit(self.builder_.call_te(pairs.rounded, value, is_even=is_even))
-        return self._rounded[key]
+    def _store(self, variable: Any, value: Any, *, is_whole: bool = False) -> Any:
+        key = (variable, is_whole)
+        if key not in self._stored:
+            compute = _elementwise(self._kind.stored, self._kind.numbers if is_whole else None)
+            self._stored[key] = self._emit("rounded", compute, value, *self._zero(variable))
+        return self._stored[key]
 
-    def _narrowed(self, variable: Any, *, is_even: bool = False) -> Any:
+    def _emit(self, name: str, compute: Callable[..., Any], *values: Any) -> Any:
+        return self.builder_.emit(self.builder_.call_te(compute, *values, primfunc_name_hint=name))
+
+    def _zero(self, variable: Any, *, is_group: bool = False) -> list[Any]:
+        """Return the zero point, or a group of it, as a tensor, so that functions which differ in it alone are one."""
+        zero = self._kind.zero(variable)
+        if zero is None:
+            return []
+        value = np.array([zero * self._kind.numbers.repeated], products.GROUP) if is_group else np.array([zero], _DTYPE)
+        return [relax.const(value)]
+
+    def _narrowed(self, variable: Any, *, is_whole: bool = False) -> Any:
         plain = super().visit_dataflow_var_ if isinstance(variable, relax.DataflowVar) else super().visit_var_
-        return self._round(variable, plain(variable), is_even=is_even)
+        return self._store(variable, plain(variable), is_whole=is_whole)
 
     def visit_call_(self, call: Any) -> Any:
         if not self._is_narrow(call):
             return self.visit_expr_post_order(call)
-        data, other = call.args
+        (data, other), numbers = call.args, self._kind.numbers
+        right = self._packed(other) if isinstance(other, tvm.ir.GenericConst) else None
         if calls.operator(call) == calls.CONVOLUTION:
-            return self._multiply("conv2d", _convolution(call.attrs), self._narrowed(data), _weights(other))
-        left = self._narrowed(data, is_even=int(data.ty.shape.values[-1]) % 2 == 1)
-        if isinstance(other, tvm.ir.GenericConst):
-            return self._multiply("matmul", pairs.matrix_product, left, _weights(other))
-        right = self.builder_.emit(self.builder_.call_te(pairs.packed, self._narrowed(other)))
-        return self._multiply("matmul", pairs.matrix_product, left, right)
+            border = self._zero(data, is_group=True) if any(map(int, call.attrs.padding)) else []
+            compute = _convolution(numbers, call.attrs)
+            return self._multiply("conv2d", compute, call, self._narrowed(data), right, *border)
+        left = self._narrowed(data, is_whole=int(data.ty.shape.values[-1]) % numbers.group > 0)
+        if right is None:
+            right = self._emit("packed", lambda each: products.grouped(numbers, each), self._narrowed(other))
+        return self._multiply("matmul", lambda *each: products.matrix_product(numbers, *each), call, left, right)
 
-    def _multiply(self, name: str, compute: Callable[..., Any], left: Any, right: Any) -> Any:
-        return self.builder_.call_te(
+    def _multiply(self, name: str, compute: Callable[..., Any], call: Any, *operands: Any) -> Any:
+        sums = self.builder_.call_te(
             compute,
-            left,
-            right,
+            *operands,
             primfunc_name_hint=f"narrow_{name}",
             primfunc_attrs={"op_pattern": calls.FUSES_ELEMENTWISE},
         )
+        return self._kind.result(self.builder_.emit, sums, call)
+
+    def _packed(self, constant: Any) -> Any:
+        """Return constant weights (…, depth, columns) as groups (…, groups, columns)."""
+        values, group = constant.value.numpy(), self._kind.numbers.group
+        missing = -values.shape[-2] % group
+        if missing:
+            values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, missing), (0, 0)])
+        stored = self._kind.weights(values)
+        parts = [stored[..., place::group, :] << (32 // group * place) for place in range(group)]
+        return relax.const(tvm.runtime.tensor(np.bitwise_or.reduce(parts)))
 
     def _is_narrow(self, value: Any) -> bool:
-        return _fits(value) and not self._is_marked(value.args[0]) and not self._keeps(value)
+        return _fits(value) and self._kind.takes(value) and not self._keeps(value)
 
-    def _is_marked(self, data: Any) -> bool:
-        made: Any = self._made.get(data)
-        while calls.operator(made) in _MOVING:
-            made = self._made.get(made.args[0])
-        return calls.operator(made) == "relax.astype" and bool(made.args[0].ty.dtype == made.ty.dtype)
+
+def _elementwise(compute: Callable[..., Any], whole: Numbers | None = None) -> Callable[..., Any]:
+    """Return what applies ``compute`` to a tensor's numbers and its zero point, if it has one.
+
+    ``whole``: and appends zeros to the last axis to have whole groups.
+    """
+
+    def elementwise(data: Any, *zero: Any) -> Any:
+        *outer, last = data.shape
+        missing = -int(last) % whole.group if whole else 0
+
+        def number(*place: Any) -> Any:
+            found = compute(data[place], *(each[0] for each in zero))
+            return products.before(whole, last, place[-1], found) if whole and missing else found
+
+        return te.compute((*outer, last + missing), number)
+
+    return elementwise
 
 
 def _fits(value: Any) -> bool:
-    """Return whether a value is a product that the instruction can compute in vectors."""
+    """Return whether a value is a product that an instruction can compute in vectors."""
     name = calls.operator(value)
     if name not in (calls.CONVOLUTION, calls.MATRIX_PRODUCT) or isinstance(value.args[0], tvm.ir.GenericConst):
         return False
@@ -154,22 +285,16 @@ def _rank(value: Any) -> int:
     return len(value.ty.shape.values)
 
 
-def _convolution(attributes: Any) -> Callable[[Any, Any], Any]:
+def _convolution(numbers: Numbers, attributes: Any) -> Callable[..., Any]:
     strides, padding, dilation = (
         tuple(map(int, each)) for each in (attributes.strides, attributes.padding, attributes.dilation)
     )
 
-    def convolution(data: Any, weights: Any) -> Any:
-        return pairs.convolution(data, weights, strides=strides, padding=padding, dilation=dilation)
+    def convolution(data: Any, weights: Any, border: Any = None) -> Any:
+        return products.convolution(numbers, data, weights, border, strides=strides, padding=padding, dilation=dilation)
 
     return convolution
 
 
-def _weights(constant: Any) -> Any:
-    """Return constant weights (…, depth, columns) as pairs (…, depth / 2, columns)."""
-    values = constant.value.numpy()
-    if values.shape[-2] % 2:
-        values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, 1), (0, 0)])
-    found = np.ascontiguousarray(values).view("uint32")
-    bits = found + 0x7FFF + (found >> 16 & 1) >> 16
-    return relax.const(tvm.runtime.tensor(bits[..., 0::2, :] | bits[..., 1::2, :] << 16))
+def _bits(value: int) -> Any:
+    return tirx.const(value, products.GROUP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from domain.jobs import Precision, Tuner
+from domain.jobs import CALIBRATED, Precision, Tuner
 from domain.search_parts import SearchPart
 from domain.stage_results import Strategy
 from domain.targets import kind_of
@@ -25,7 +25,7 @@ def of_job(context: JobContext) -> list[Strategy]:
     found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(context.request).tuners]
     known = {strategy.tuner for strategy in found}
     # Convolutions in NCHW are computed in float32.
-    is_wide = precisions.first(context.request) is not Precision.BF16
+    is_wide = precisions.first(context.request) not in CALIBRATED
     layouts = Tuner.METASCHEDULE in known and context.request.tuner_options.layout is None and is_wide
     if layouts and kind_of(context.target.text) == "llvm":
         found.append(Strategy(tuner=Tuner.METASCHEDULE, layout=_OTHER_LAYOUT))

@@ -1,4 +1,4 @@
-"""Builds in bf16: which products are narrow, what they compute, and which targets are refused."""
+"""Builds in bf16 and int8: which products are narrow, what they compute, and which targets are refused."""
 
 from __future__ import annotations
 
@@ -14,50 +14,69 @@ from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
-has_instruction = pytest.mark.skipif(
-    "avx512bf16" not in hardware.device().key, reason="this processor has no AVX512-BF16"
-)
+INSTRUCTIONS = {"bf16": "vdpbf16ps", "int8": "vpdpbusd"}
+FEATURES = {"bf16": "avx512bf16", "int8": "avx512vnni"}
+
+
+def needing(precision: str, *arguments: Any) -> Any:
+    """A parameter set for processors that have the instruction."""
+    missing = FEATURES[precision] not in hardware.device().key
+    mark = pytest.mark.skipif(missing, reason=f"this processor has no {FEATURES[precision]}")
+    return pytest.param(precision, *arguments, marks=mark)
+
+
+PRECISIONS = [needing(precision) for precision in INSTRUCTIONS]
 NARROW = """
 import json, sys
 from tuner.engines.relax import compiling, importing, lowering, schedules
 from tuner.engines.runtime.workspaces import Workspaces
 from tuner.engines.relax.release import RELEASE
 importing.install()
-path, target = sys.argv[1:]
-build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "precision": "bf16"})
+path, target, precision, instruction = sys.argv[1:]
+build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "precision": precision})
 module = lowering.lower(importing.load(path), build)
 names = [variable.name_hint for variable, _ in module.functions_items()]
 kinds = {kind: sum(kind in name for name in names) for kind in ("narrow_conv2d", "narrow_matmul")}
 finished = lowering.finish(schedules.apply(module, build.target), build.target)
 executable = compiling._build(finished, build.target, "shared", Workspaces(RELEASE))
 asm = "".join(each.inspect_source("asm") for each in executable.mod.imports)
-print(json.dumps([kinds, asm.count("vdpbf16ps"), asm.count("tunesmith_pairs"), asm.count("prefetcht")]))
+called = [asm.count(f"tunesmith_{name}_") for name in ("product", "byte_product")]
+print(json.dumps([kinds, asm.count(instruction), sum(called), asm.count("prefetcht")]))
 """
 WIDTHS = """
-import json
+import json, sys
 import numpy as np
 import tvm
 from tvm import s_tir, te
-from tuner.engines.relax import kernels, pairs, targets
+from tuner.engines.relax import kernels, narrowing, targets
+from tuner.engines.relax.products import matrix_product
 from tuner.engines.runtime.targets import native_cpu
+numbers = narrowing.NUMBERS[sys.argv[1]]
 target = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
 random = np.random.default_rng(0)
+depth = 3 * numbers.group
 told = {}
 for lanes in (1, 2, 3, 4, 6, 8, 16, 32, 64):
-    shapes = (5, 6), (6, lanes)
-    left, right = (random.uniform(-1, 1, shape).astype("float32").view("uint32") >> 16 for shape in shapes)
-    packed = right[0::2] | right[1::2] << 16
-    data, weights = te.placeholder((5, 6), "uint16"), te.placeholder((3, lanes), "uint32")
-    schedule = s_tir.Schedule(te.create_prim_func([data, weights, pairs.matrix_product(data, weights)]))
-    row, column, pair = schedule.get_loops(schedule.get_sblock("products"))
-    schedule.reorder(row, pair, column)
+    shapes = (5, depth), (depth, lanes)
+    if numbers.group == 2:
+        left, right = (random.uniform(-1, 1, shape).astype("float32").view("uint32") >> 16 for shape in shapes)
+        values = [(each << 16).view("float32") for each in (left, right)]
+    else:
+        left, right = random.integers(0, 256, shapes[0], "uint8"), random.integers(-128, 128, shapes[1], "int8")
+        values = [each.astype("int32") for each in (left, right)]
+        right = right.view("uint8").astype("uint32")
+    bits = 32 // numbers.group
+    packed = sum(right[place :: numbers.group] << bits * place for place in range(numbers.group))
+    data, weights = te.placeholder((5, depth), numbers.stored), te.placeholder((3, lanes), "uint32")
+    schedule = s_tir.Schedule(te.create_prim_func([data, weights, matrix_product(numbers, data, weights)]))
+    row, column, group = schedule.get_loops(schedule.get_sblock("products"))
+    schedule.reorder(row, group, column)
     schedule.vectorize(column)
     with target:
         library = tvm.tirx.build(kernels.finish(schedule.mod, target), target=target)
-    found = tvm.runtime.tensor(np.zeros((5, lanes), "float32"))
-    library["main"](tvm.runtime.tensor(left.astype("uint16")), tvm.runtime.tensor(packed), found)
-    expected = (left << 16).view("float32") @ (right << 16).view("float32")
-    told[lanes] = float(abs(found.numpy() - expected).max())
+    found = tvm.runtime.tensor(np.zeros((5, lanes), numbers.sums))
+    library["main"](*map(tvm.runtime.tensor, (left.astype(numbers.stored), packed.astype("uint32"))), found)
+    told[lanes] = float(abs(found.numpy() - values[0] @ values[1]).max())
 print(json.dumps(told))
 """
 GROUPED = """
@@ -80,13 +99,19 @@ print(json.dumps(told))
 TARGET = "llvm -mcpu=znver4"
 
 
-def test_products_that_fit_are_narrow_and_use_the_instruction(tmp_path: Path) -> None:
+def test_products_that_fit_are_narrow_and_use_the_instruction(reference: EngineSession, tmp_path: Path) -> None:
     """Also where this processor has none."""
     model = tmp_path / "model.onnx"
     model.write_bytes(networks.narrow_products())
-    kinds, instructions, calls, _ = asking.told_inside("relax", NARROW, model, TARGET)
+    kinds, instructions, calls, _ = asking.told_inside("relax", NARROW, model, TARGET, "bf16", "vdpbf16ps")
     assert kinds == {"narrow_conv2d": 4, "narrow_matmul": 3}
     assert instructions > 100
+    assert calls == 0
+    # The product of two tensors stays in float32. Two of constants are one function: preparing removes the mark.
+    _, quantized = _quantized(reference, networks.narrow_products(), tmp_path)
+    kinds, instructions, calls, _ = asking.told_inside("relax", NARROW, quantized, TARGET, "int8", "vpdpbusd")
+    assert kinds == {"narrow_conv2d": 4, "narrow_matmul": 2}
+    assert instructions > 50
     assert calls == 0
 
 
@@ -94,7 +119,9 @@ def test_large_weights_of_narrow_products_are_prefetched(tmp_path: Path) -> None
     model = tmp_path / "model.onnx"
     model.write_bytes(networks.dense(rows=16, inner=512, columns=1536))
     for cpu, is_prefetched in (("znver4", False), ("znver5", True)):
-        _, instructions, _, prefetches = asking.told_inside("relax", NARROW, model, f"llvm -mcpu={cpu}")
+        _, instructions, _, prefetches = asking.told_inside(
+            "relax", NARROW, model, f"llvm -mcpu={cpu}", "bf16", "vdpbf16ps"
+        )
         assert (instructions > 0, prefetches > 0) == (True, is_prefetched)
 
 
@@ -104,16 +131,15 @@ def test_grouped_convolutions_are_filtered_as_in_float32(reference: EngineSessio
     assert wide == narrow != []
 
 
-@has_instruction
-def test_vectors_of_every_width_are_multiplied() -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_vectors_of_every_width_are_multiplied(precision: str) -> None:
     """Searches also propose vectors for which there is no instruction."""
-    assert max(asking.told_inside("relax", WIDTHS).values()) < 1e-6
+    assert max(asking.told_inside("relax", WIDTHS, precision).values()) < 1e-6
 
 
-@has_instruction
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("precision", "threads"), [needing("bf16", 1), needing("bf16", 2)])
 def test_products_are_those_of_rounded_operands(
-    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, threads: int
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, precision: str, threads: int
 ) -> None:
     """With and without records, rewritten and not; what is marked or grouped is as precise as float32.
 
@@ -124,7 +150,7 @@ def test_products_are_those_of_rounded_operands(
     model, rounded = tmp_path / "model.onnx", tmp_path / "rounded.onnx"
     rounded.write_bytes(networks.narrow_products(is_rounded=True))
     inputs = asking.make_inputs(reference, specs, tmp_path)
-    own = {**place, "model": str(model), "threads": threads, "precision": "bf16", "rewrite": False}
+    own = {**place, "model": str(model), "threads": threads, "precision": precision, "rewrite": False}
     lines = asking.trial_lines(relax, own, tmp_path, trials=4)
     records = asking.write_lines(tmp_path / "records.jsonl", lines)
     for number, more in enumerate(({}, {"records": records}, {"rewrite": True})):
@@ -139,16 +165,87 @@ def test_products_are_those_of_rounded_operands(
         assert max(errors.values()) < 2e-6, errors
 
 
-@has_instruction
+@pytest.mark.parametrize(("precision", "threads"), [needing("int8", 1), needing("int8", 2)])
+def test_quantized_models_compute_what_onnx_runtime_computes(
+    relax: EngineSession,
+    reference: EngineSession,
+    place: dict[str, Any],
+    tmp_path: Path,
+    precision: str,
+    threads: int,
+) -> None:
+    """With and without records, rewritten and not, with zero points at the borders of images."""
+    specs, model = _quantized(reference, networks.narrow_products(), tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    own = {**place, "model": str(model), "threads": threads, "precision": precision, "rewrite": False}
+    lines = asking.trial_lines(relax, own, tmp_path, trials=4)
+    records = asking.write_lines(tmp_path / "records.jsonl", lines)
+    for number, more in enumerate(({}, {"records": records}, {"rewrite": True})):
+        bundle = tmp_path / f"bundle-{number}"
+        answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
+        assert bool(answer["records"]) == ("records" in more)
+        actual = asking.run(relax, bundle, inputs, tmp_path / "actual.npz")
+        errors = [each["max_rel"] for each in asking.compare_with_model(reference, model, inputs, actual)]
+        assert len(errors) == 9
+        assert max(errors) < 2e-6, errors
+
+
+@pytest.mark.parametrize("precision", [needing("int8")])
+def test_quantized_models_compute_in_bytes_where_they_may_be_rewritten(
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, precision: str
+) -> None:
+    """Nothing is narrowed that the model itself does not narrow."""
+    specs = asking.prepare(reference, networks.signed_bytes(), tmp_path)[1]
+    # Preparing would replace some of these operators.
+    model, inputs = tmp_path / "model.onnx", asking.make_inputs(reference, specs, tmp_path)
+    results = []
+    for number, more in enumerate(({"precision": "f32"}, {"precision": precision}, {"rewrite": False})):
+        own = {**place, "model": str(model), "rewrite": True, "precision": "f32", "records": None, **more}
+        tasks = relax.request("extract", {**own, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
+        narrow = [task["name"] for task in tasks if "narrow" in task["name"]]
+        assert len(narrow) == (0 if "rewrite" in more else 2), narrow
+        bundle = tmp_path / f"bundle-{number}"
+        relax.request("compile", {**own, "out_dir": str(bundle)}, timeout=120)
+        results.append(asking.run(relax, bundle, inputs, tmp_path / f"{number}.npz"))
+    [same] = asking.compare(reference, *results[:2])
+    assert same["max_abs"] == 0
+    [output] = asking.compare_with_model(reference, model, inputs, results[0])
+    # Numbers between two bytes may be rounded to either.
+    assert output["max_rel"] < 0.02
+
+
+def test_functions_that_differ_in_scales_are_one_task(
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    _, model = _quantized(reference, networks.stacked_convolutions(), tmp_path)
+    own = {**place, "target": TARGET, "model": str(model), "precision": "int8", "out_dir": str(tmp_path)}
+    tasks = relax.request("extract", own, timeout=120)["tasks"]
+    # The last one does not round its result.
+    assert sorted(task["weight"] for task in tasks if "narrow_conv2d" in task["name"]) == [1, 2]
+
+
+def _quantized(reference: EngineSession, network: bytes, folder: Path) -> tuple[list[dict[str, Any]], Path]:
+    """Specifications of a network's inputs, and its quantized model."""
+    model, specs = asking.prepare(reference, network, folder)
+    given = [asking.make_inputs(reference, specs, folder / str(seed), seed=seed) for seed in (1, 2)]
+    asking.quantize(reference, model, given, folder / "quantized.onnx")
+    return specs, folder / "quantized.onnx"
+
+
 def test_work_of_narrow_products_is_counted_like_that_of_others(
     relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
 ) -> None:
-    model, _ = asking.prepare(reference, networks.dense(rows=16, inner=64, columns=192), tmp_path)
+    network = networks.dense(rows=16, inner=64, columns=192)
+    model, _ = asking.prepare(reference, network, tmp_path)
+    _, quantized = _quantized(reference, network, tmp_path)
     found = []
-    for precision in ("f32", "bf16"):
-        own = {**place, "model": str(model), "precision": precision, "out_dir": str(tmp_path)}
-        found.append(relax.request("extract", own, timeout=120)["tasks"][0]["flop"])
+    for precision, path in (("f32", model), ("bf16", model), ("int8", quantized)):
+        own = {**place, "target": TARGET, "model": str(path), "precision": precision, "out_dir": str(tmp_path)}
+        tasks = relax.request("extract", own, timeout=120)["tasks"]
+        found.append(max(task["flop"] for task in tasks))
     assert found[0] == found[1]
+    # The scales are multiplied, too.
+    assert found[0] < found[2] < 1.1 * found[0]
 
 
 def test_targets_without_the_instruction_are_refused(
@@ -159,6 +256,8 @@ def test_targets_without_the_instruction_are_refused(
     refused = asking.refusal(relax, "compile", {**params, "target": "llvm -mcpu=haswell"})
     assert (refused.engine_code, "lacks instructions" in refused.message) == ("unsupported_dtype", True)
     assert "znver4" in str(refused.hint)
-    for target, offered in (("llvm -mcpu=haswell", ["f32"]), (TARGET, ["f32", "bf16"])):
+    for target, offered in (("llvm -mcpu=haswell", ["f32"]), (TARGET, ["f32", "bf16", "int8"])):
         answer = relax.request("check", {"model": str(model), "target": target, "threads": 1}, timeout=60)
         assert answer["precisions"] == offered
+    refused = asking.refusal(relax, "compile", {**params, "target": TARGET, "precision": "int8"})
+    assert (refused.engine_code, "needs a quantized model" in refused.message) == ("unsupported_dtype", True)

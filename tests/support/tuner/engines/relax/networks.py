@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tests.support import models
 from tests.support.models import _floats, _node, _tensor
 
-_FLOAT, _INT64, _BFLOAT16 = 1, 7, 16
+_FLOAT, _INT8, _INT32, _INT64, _BFLOAT16 = 1, 3, 6, 7, 16
 
 
 def grid_sample(opset: int) -> bytes:
@@ -238,7 +239,8 @@ def filterable_groups() -> bytes:
 
 
 def odd_columns() -> bytes:
-    """Convolutions and dense layers whose columns no vector divides: ``x`` [1, 24, 31, 30] to two results.
+    """Products whose columns no vector divides, of convolutions, dense layers and tensors: ``x`` [1, 24, 31, 30] to
+    three results.
 
     Some are grouped. Behind them are a SiLU, a sum with an earlier result, and nothing.
     """
@@ -258,6 +260,7 @@ def odd_columns() -> bytes:
         _node("Reshape", ["bent", "rows"], ["lines"]),
         _node("Transpose", ["lines"], ["tokens"], perm=[0, 2, 1]),
         _node("MatMul", ["tokens", "e"], ["product"]),
+        _node("MatMul", ["lines", "product"], ["crossed"]),
         _node("GlobalAveragePool", ["bent"], ["means"]),
         _node("Flatten", ["means"], ["flat"]),
         _node("Gemm", ["flat", "f", "g"], ["classes"], transB=1),
@@ -266,7 +269,7 @@ def odd_columns() -> bytes:
     shapes |= {"bias": (38,), "e": (360, 77), "f": (90, 360), "g": (90,)}
     tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
     tensors.append(_tensor("rows", (3,), _INT64, struct.pack("<3q", 1, 360, 240)))
-    outputs = {"product": (1, 240, 77), "classes": (1, 90)}
+    outputs = {"product": (1, 240, 77), "crossed": (1, 360, 77), "classes": (1, 90)}
     return models.model(nodes, inputs={"x": (1, 24, 31, 30)}, outputs=outputs, tensors=tensors)
 
 
@@ -354,3 +357,54 @@ def narrow_products(*, is_rounded: bool = False) -> bytes:
     outputs |= {name: (2, 18, columns) for name, (_, _, columns) in products.items()}
     inputs = {"image": (1, 3, 14, 13), "rows": (2, 18, 34)}
     return models.model(nodes, inputs=inputs, outputs={**outputs, "batches": (2, 18, 32)}, tensors=tensors, opset=17)
+
+
+def stacked_convolutions() -> bytes:
+    """Three convolutions of ``image`` [1, 32, 9, 9] alike in all but their weights, each with ReLU behind it."""
+    source = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes, tensors, data = [], [], "image"
+    for name in ("first", "second", "y"):
+        nodes.append(_node("Conv", [data, f"{name}_w"], [f"{name}_c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
+        nodes.append(_node("Relu", [f"{name}_c"], [name]))
+        tensors.append(_floats(f"{name}_w", (32, 32, 3, 3), source))
+        data = name
+    shape = (1, 32, 9, 9)
+    return models.model(nodes, inputs={"image": shape}, outputs={"y": shape}, tensors=tensors)
+
+
+def signed_bytes() -> bytes:
+    """A quantized model (QDQ) as users upload them: ``image`` [1, 5, 9, 9] in signed bytes, two convolutions, of which
+    one has groups, and a dense layer with transposed weights; all have biases in 32 bits. To ``y`` [1, 24].
+    """
+    source = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes: list[Any] = []
+    tensors = [_tensor("zero", (), _INT8, struct.pack("b", -7))]
+    scale = 0.03
+
+    def constant(name: str, shape: tuple[int, ...], kind: int, scales: list[float]) -> str:
+        size, letter = (4, "i") if kind == _INT32 else (1, "b")
+        values = [source.randint(-100, 100) for _ in range(math.prod(shape))]
+        tensors.append(_tensor(f"{name}_bytes", shape, kind, struct.pack(f"<{len(values)}{letter}", *values)))
+        tensors.append(_tensor(f"{name}_scales", shape[:1], _FLOAT, struct.pack(f"<{len(scales)}f", *scales)))
+        tensors.append(_tensor(f"{name}_zeros", shape[:1], kind, bytes(shape[0] * size)))
+        given = [f"{name}_bytes", f"{name}_scales", f"{name}_zeros"]
+        nodes.append(_node("DequantizeLinear", given, [name], axis=0))
+        return name
+
+    def layer(kind: str, data: str, shape: tuple[int, ...], result: str, **how: Any) -> None:
+        tensors.append(_tensor(f"{data}_scale", (), _FLOAT, struct.pack("<f", scale)))
+        nodes.append(_node("QuantizeLinear", [data, f"{data}_scale", "zero"], [f"{data}_bytes"]))
+        nodes.append(_node("DequantizeLinear", [f"{data}_bytes", f"{data}_scale", "zero"], [f"{data}_read"]))
+        scales = [source.uniform(0.001, 0.002) for _ in range(shape[0])]
+        weights = constant(f"{result}_w", shape, _INT8, scales)
+        # Runtimes add biases to the sums of bytes.
+        bias = constant(f"{result}_b", shape[:1], _INT32, [scale * each for each in scales])
+        nodes.append(_node(kind, [f"{data}_read", weights, bias], [result], **how))
+
+    wide = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    layer("Conv", "image", (16, 5, 3, 3), "first", **wide)
+    nodes.append(_node("Relu", ["first"], ["positive"]))
+    layer("Conv", "positive", (16, 1, 3, 3), "apart", group=16, **wide)
+    nodes += [_node("GlobalAveragePool", ["apart"], ["means"]), _node("Flatten", ["means"], ["flat"])]
+    layer("Gemm", "flat", (24, 16), "y", transB=1)
+    return models.model(nodes, inputs={"image": (1, 5, 9, 9)}, outputs={"y": (1, 24)}, tensors=tensors, opset=17)

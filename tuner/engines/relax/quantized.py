@@ -1,0 +1,177 @@
+"""Quantized networks (QDQ) as float32 products of integers, which ``narrowing`` turns into products of bytes.
+
+In float32, sums of products of bytes are exact up to 2²⁴, so that this form computes the same integers. Its operators
+have layouts, which TVM's ``quantize`` and ``dequantize`` have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tuner.engines.relax import calls
+
+_QUANTIZE, _DEQUANTIZE, _TRANSPOSE = "relax.quantize", "relax.dequantize", "relax.permute_dims"
+_LARGEST = 255
+"""Largest unsigned byte."""
+_OFFSETS = {"uint8": 0, "int8": 128}
+"""What makes a byte unsigned, by dtype."""
+_DTYPE = "float32"
+
+
+def is_quantized(module: Any) -> bool:
+    """Return whether a module as imported converts numbers to or from bytes."""
+    found: set[str] = set()
+    for _, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, lambda each: found.add(calls.operator(each)))
+    return not found.isdisjoint((_QUANTIZE, _DEQUANTIZE))
+
+
+def spell_out(module: Any) -> Any:
+    """Replace quantized operands in a module as imported, and return the module."""
+    return relax.transform.DeadCodeElimination()(calls.mutate(module, _SpellingOut))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rounded:
+    """Data and how it is quantized, to unsigned bytes."""
+
+    data: Any
+    scale: float
+    zero: int
+
+
+@relax.expr_functor.mutator
+class _SpellingOut(relax.PyExprMutator):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self._values = {each.var: each.value for block in function.body.blocks for each in block.bindings}
+        self._integers: dict[Any, Any] = {}
+
+    def visit_binding_block_(self, block: Any) -> Any:
+        self._integers.clear()
+        return super().visit_binding_block_(block)
+
+    def visit_call_(self, call: Any) -> Any:
+        name = calls.operator(call)
+        if name == _DEQUANTIZE:
+            constant, rounded = _constant(call), self._rounded(call)
+            if constant is not None:
+                return relax.const(constant[0] * constant[1])
+            if rounded is None:
+                return self.visit_expr_post_order(call)
+            integers = self._as_integers(rounded)
+            return relax.op.multiply(integers, _filled(rounded.data, rounded.scale))
+        if name == calls.MATRIX_PRODUCT or (name == calls.CONVOLUTION and int(call.attrs.groups) == 1):
+            rounded, weights = self._rounded(self._value(call.args[0])), self._weights(call.args[1])
+            if rounded and weights and _has_scales_of_columns(name, *weights):
+                return self._product(call, rounded, *weights)
+        return self.visit_expr_post_order(call)
+
+    def _value(self, expr: Any) -> Any:
+        return self._values.get(expr, expr)
+
+    def _rounded(self, value: Any) -> _Rounded | None:
+        """Return what a value is the rounded form of, if its bytes have one scale."""
+        if calls.operator(value) != _DEQUANTIZE:
+            return None
+        given = self._value(value.args[0])
+        if calls.operator(given) != _QUANTIZE or str(given.attrs.out_dtype) not in _OFFSETS:
+            return None
+        scale, zero, *others = (_number(each.args[place]) for each in (value, given) for place in (1, 2))
+        if scale is None or zero is None or others != [scale, zero]:
+            return None
+        return _Rounded(data=given.args[0], scale=scale, zero=int(zero) + _OFFSETS[str(given.attrs.out_dtype)])
+
+    def _weights(self, expr: Any) -> tuple[Any, Any] | None:
+        """Return the integers of constant weights and their scales, which broadcast."""
+        value = self._value(expr)
+        if calls.operator(value) == _DEQUANTIZE:
+            return _constant(value)
+        if calls.operator(value) != _TRANSPOSE:
+            return None
+        found = self._weights(value.args[0])
+        if found is None:
+            return None
+        axes = value.attrs.axes and [int(axis) for axis in value.attrs.axes]
+        return found[0].transpose(axes), found[1].transpose(axes)
+
+    def _product(self, call: Any, rounded: _Rounded, weights: Any, scales: Any) -> Any:
+        product = relax.Call(call.op, [self._as_integers(rounded), relax.const(weights)], call.attrs)
+        columns = (1, -1, 1, 1) if calls.operator(call) == calls.CONVOLUTION else (-1,)
+        factor = (np.float32(rounded.scale) * scales).reshape(columns)
+        return relax.op.multiply(self.builder_.emit(product), relax.const(factor))
+
+    def _as_integers(self, rounded: _Rounded) -> Any:
+        """Emit unsigned bytes less their zero point, in float32."""
+        key = (rounded.data, rounded.scale, rounded.zero)
+        if key not in self._integers:
+            value = relax.op.divide(self.visit_expr(rounded.data), _filled(rounded.data, rounded.scale))
+            value = relax.op.round(self.builder_.emit(value))
+            steps = [(relax.op.maximum, 0), (relax.op.minimum, _LARGEST)]
+            if rounded.zero:
+                steps = [(relax.op.add, rounded.zero), *steps, (relax.op.subtract, rounded.zero)]
+            for operator, number in steps:
+                value = operator(self.builder_.emit(value), _filled(rounded.data, number))
+            self._integers[key] = self.builder_.emit(value)
+        return self._integers[key]
+
+
+def _filled(like: Any, number: float) -> Any:
+    """Return a tensor of one number and as many dimensions, so that functions which differ in it alone are one."""
+    return relax.const(np.full([1] * len(like.ty.shape), number, _DTYPE))
+
+
+def _constant(value: Any) -> tuple[Any, Any] | None:
+    """Return the integers less their zero points, in float32, and scales, which broadcast, of dequantized constants."""
+    integers, scales, zeros = (_numbers(each) for each in value.args)
+    if integers is None or scales is None or zeros is None:
+        return None
+    shape = [1] * integers.ndim
+    if scales.size > 1:
+        shape[int(value.attrs.axis)] = -1
+    return integers.astype(_DTYPE) - zeros.astype(_DTYPE).reshape(shape), scales.reshape(shape)
+
+
+def _has_scales_of_columns(name: str, weights: Any, scales: Any) -> bool:
+    columns = 0 if name == calls.CONVOLUTION else weights.ndim - 1
+    return all(size == 1 for axis, size in enumerate(scales.shape) if axis != columns)
+
+
+def _numbers(value: Any) -> Any | None:
+    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
+
+
+def _number(value: Any) -> float | None:
+    """Return the only number of a constant."""
+    found = _numbers(value)
+    return None if found is None or found.size != 1 else float(found.item())
+
+
+def zero_point(value: Any, values: Mapping[Any, Any]) -> int | None:
+    """Return the zero point of a value that ``spell_out`` emitted, given the values of variables; None for others."""
+    zero: float | None = 0.0
+    if calls.operator(value) == "relax.subtract":
+        value, zero = values.get(value.args[0]), _number(value.args[1])
+    for name, number in (("relax.minimum", _LARGEST), ("relax.maximum", 0)):
+        if zero is None or not _is_by(value, name, number):
+            return None
+        value = values.get(value.args[0])
+    if zero and _is_by(value, "relax.add", zero):
+        value = values.get(value.args[0])
+    return int(zero or 0) if calls.operator(value) == "relax.round" else None
+
+
+def _is_by(value: Any, name: str, number: float) -> bool:
+    return calls.operator(value) == name and _number(value.args[1]) == number
+
+
+def are_bytes(values: Any) -> bool:
+    """Return whether numbers are integers of a signed byte."""
+    return bool(np.all((values == np.rint(values)) & (np.abs(values) < 128)))

@@ -1,8 +1,9 @@
-"""Padding of the columns of convolutions and dense layers to whole tiles, for builds that may be rewritten.
+"""Padding of the columns of convolutions and matrix products to whole tiles, for builds that may be rewritten.
 
 A tile's width must divide the number of columns: 38 filters allow vectors of 2 values, 360 filters vectors of 8. 368
 filters are 23 vectors of 16, a prime, so that a tile is a single vector wide. This pass adds zero columns to the
-weights and slices the result; the slice is fused with the product, and no other operator sees the padding.
+weights, or to a computed right operand, and slices the result; the slice is fused with the product, and no other
+operator sees the padding.
 ``onnx.rewriting.aligned`` pads the channels of all operators instead.
 """
 
@@ -25,7 +26,7 @@ _COPIED = 20.0
 
 
 def pad(module: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> Any:
-    """Return an ``IRModule`` whose products with constants have more columns where that saves time.
+    """Return an ``IRModule`` whose products have more columns where that saves time.
 
     ``is_filtered`` returns whether a call is a convolution that filtering computes; filtering pads by itself.
     """
@@ -40,6 +41,8 @@ class _Padding(relax.PyExprMutator):
 
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)
+        if _is_of_tensors(call):
+            return self._with_wide_tensor(call, visited)
         if not _may_be_padded(call) or self._is_filtered(call):
             return visited
         *outer, rows, columns = map(int, call.ty.shape.values)
@@ -55,6 +58,18 @@ class _Padding(relax.PyExprMutator):
         added = np.pad(parts, [(0, 0)] * (parts.ndim - 1) + [(0, wide - own)])
         product = relax.Call(visited.op, [data, relax.const(added.reshape(*inner, groups * wide))], visited.attrs)
         return self._without([*outer, rows], self.builder_.emit(product), groups, wide, own)
+
+    def _with_wide_tensor(self, call: Any, visited: Any) -> Any:
+        """Pad the right tensor of a product; the copy is fused with the operator that produces the tensor."""
+        *outer, rows, columns = map(int, call.ty.shape.values)
+        wide = self._machine.whole(rows, columns, padding=_COPIED / (2 * rows))
+        if wide == columns:
+            return visited
+        data, other = visited.args
+        widths = [0] * (2 * len(outer) + 3) + [wide - columns]
+        padded = self.builder_.emit(relax.op.nn.pad(other, widths))
+        product = self.builder_.emit(relax.Call(visited.op, [data, padded], visited.attrs))
+        return self._without([*outer, rows], product, 1, wide, columns)
 
     def _without(self, outer: list[int], product: Any, groups: int, wide: int, own: int) -> Any:
         """Leave out the columns that were added to each group."""
@@ -79,3 +94,15 @@ def _may_be_padded(call: Any) -> bool:
     if name == calls.MATRIX_PRODUCT:
         return len(call.args[1].ty.shape.values) == 2
     return (call.attrs.kernel_layout, call.attrs.out_layout) == ("HWIO", "NHWC")
+
+
+def _is_of_tensors(call: Any) -> bool:
+    """Return whether a call is a product of two computed tensors of the same outer dimensions, all known."""
+    if calls.operator(call) != calls.MATRIX_PRODUCT or any(isinstance(each, tvm.ir.GenericConst) for each in call.args):
+        return False
+    if {str(each.ty.dtype) for each in (*call.args, call)} != {_DTYPE}:
+        return False
+    left, right, sizes = (each.ty.shape.values for each in (*call.args, call))
+    if len(left) != len(right) or len(left) < 2 or not all(isinstance(size, tirx.IntImm) for size in (*right, *sizes)):
+        return False
+    return [int(each) for each in right[:-2]] == [int(each) for each in sizes[:-2]]

@@ -159,13 +159,15 @@ def zero_point(value: Any, values: Mapping[Any, Any]) -> int | None:
     zero: float | None = 0.0
     if calls.operator(value) == "relax.subtract":
         value, zero = values.get(value.args[0]), _number(value.args[1])
+    if zero is None or zero not in range(_LARGEST + 1):
+        return None
     for name, number in (("relax.minimum", _LARGEST), ("relax.maximum", 0)):
-        if zero is None or not _is_by(value, name, number):
+        if not _is_by(value, name, number):
             return None
         value = values.get(value.args[0])
     if zero and _is_by(value, "relax.add", zero):
         value = values.get(value.args[0])
-    return int(zero or 0) if calls.operator(value) == "relax.round" else None
+    return int(zero) if calls.operator(value) == "relax.round" else None
 
 
 def _is_by(value: Any, name: str, number: float) -> bool:
@@ -174,4 +176,4 @@ def _is_by(value: Any, name: str, number: float) -> bool:
 
 def are_bytes(values: Any) -> bool:
     """Return whether numbers are integers of a signed byte."""
-    return bool(np.all((values == np.rint(values)) & (np.abs(values) < 128)))
+    return bool(np.all((values == np.rint(values)) & (values >= -128) & (values < 128)))

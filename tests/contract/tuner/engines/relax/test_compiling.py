@@ -118,13 +118,16 @@ def test_rewritten_activations_call_no_functions_of_libm(
     assert called == {False: {"expf", "erff", "powf"}, True: set()}
 
 
-@pytest.mark.parametrize("columns", [48, 6, 37])
+@pytest.mark.parametrize(("columns", "rewrite"), [(48, False), (6, False), (37, False), (37, True)])
 def test_rows_of_any_length_are_summed_and_normalized(
-    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, columns: int
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, columns: int, rewrite: bool
 ) -> None:
-    """Rows of whole vectors, of parts of one, and of neither; of two axes, and with a result of another order."""
+    """Rows of whole vectors, of parts of one, and of neither; of two axes, and with a result of another order.
+
+    Rewriting pads the rows of softmax.
+    """
     model = asking.prepare(reference, networks.rows(columns), tmp_path)[0]
-    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=2)
+    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=2, rewrite=rewrite)
     assert [(output["output"], output["passed"]) for output in outputs] == [
         ("shares", True), ("turned", True), ("normal", True), ("mean", True), ("most", True), ("planes", True),
     ]  # fmt: skip

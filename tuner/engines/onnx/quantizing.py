@@ -61,7 +61,7 @@ def quantize(
     constants = _constants(model.graph)
     chosen = [node for node in model.graph.node if _is_worthwhile(node, constants)]
     if not chosen:
-        raise layers.refused(_DONE, "it has no convolution or matrix product with constant weights")
+        raise layers.refused(_DONE, "it has no convolution without groups and no matrix product with constant weights")
     graphs.name_nodes(model.graph)
     gate = sensitivity.gate_of(model, max_rel, top1)
     with tempfile.TemporaryDirectory(prefix="tunesmith-quantize-") as folder:

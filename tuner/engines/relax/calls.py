@@ -19,6 +19,17 @@ def operator(value: Any) -> str:
     return str(value.op.name) if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) else ""
 
 
+def branches(module: Any) -> bool:
+    """Return whether a Relax function of ``module`` has control flow."""
+    return any(
+        isinstance(binding.value, relax.If)
+        for _, function in module.functions_items()
+        if isinstance(function, relax.Function)
+        for block in function.body.blocks
+        for binding in block.bindings
+    )
+
+
 def mutate(module: Any, mutator: Callable[[Any], Any]) -> Any:
     """Rewrite each Relax function of ``module`` in place with a ``PyExprMutator``, which ``mutator`` returns for it."""
     for variable, function in module.functions_items():

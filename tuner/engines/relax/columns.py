@@ -22,7 +22,7 @@ from tuner.engines.relax.machines import Machine
 
 _DTYPE = "float32"
 _COPIED = 20.0
-"""Time to copy a result of grouped convolutions, in operations at the core's peak."""
+"""Time to copy a result of grouped convolutions, or a right operand, in operations at the core's peak."""
 
 
 def pad(module: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> Any:
@@ -60,7 +60,7 @@ class _Padding(relax.PyExprMutator):
         return self._without([*outer, rows], self.builder_.emit(product), groups, wide, own)
 
     def _with_wide_tensor(self, call: Any, visited: Any) -> Any:
-        """Pad the right tensor of a product; the copy is fused with the operator that produces the tensor."""
+        """Pad the right tensor of a product of two; an operator that produces it writes the padding, too."""
         *outer, rows, columns = map(int, call.ty.shape.values)
         wide = self._machine.whole(rows, columns, padding=_COPIED / (2 * rows))
         if wide == columns:
@@ -97,12 +97,15 @@ def _may_be_padded(call: Any) -> bool:
 
 
 def _is_of_tensors(call: Any) -> bool:
-    """Return whether a call is a product of two computed tensors of the same outer dimensions, all known."""
+    """Return whether a call is a product of two computed tensors, of which the right one has all outer dimensions."""
     if calls.operator(call) != calls.MATRIX_PRODUCT or any(isinstance(each, tvm.ir.GenericConst) for each in call.args):
         return False
     if {str(each.ty.dtype) for each in (*call.args, call)} != {_DTYPE}:
         return False
-    left, right, sizes = (each.ty.shape.values for each in (*call.args, call))
+    shapes = [each.ty.shape for each in (*call.args, call)]
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+        return False
+    left, right, sizes = (shape.values for shape in shapes)
     if len(left) != len(right) or len(left) < 2 or not all(isinstance(size, tirx.IntImm) for size in (*right, *sizes)):
         return False
-    return [int(each) for each in right[:-2]] == [int(each) for each in sizes[:-2]]
+    return [int(each) for each in right[:-2]] == [int(each) for each in sizes[:-2]] and all(map(int, sizes))

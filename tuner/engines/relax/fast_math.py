@@ -124,15 +124,15 @@ _PLAIN: dict[str, Callable[[Any, Emit], Any]] = {
 
 
 def _softmax(data: Any, axis: int) -> Any:
-    """Return TVM's fast softmax; rows that no vector divides are padded by numbers whose exponentials are 0."""
+    """Return TVM's fast softmax; rows that no vector divides are padded by minus infinity."""
     *outer, columns = data.shape
     is_odd = isinstance(columns, tirx.IntImm) and int(columns) > _LANES and int(columns) % _FEWEST_LANES > 0
     if axis % len(data.shape) != len(outer) or not is_odd:
         return topi.nn.fast_softmax(data, axis)
-    lowest = tirx.min_value(_DTYPE)
+    nothing = -tirx.infinity(_DTYPE)
     padded = te.compute(
         (*outer, math.ceil(int(columns) / _LANES) * _LANES),
-        lambda *place: tirx.if_then_else(place[-1] < columns, data[place], lowest),
+        lambda *place: tirx.if_then_else(place[-1] < columns, data[place], nothing),
         name="softmax_rows",
     )
     found = topi.nn.fast_softmax(padded, axis)

@@ -139,8 +139,9 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
     layout = build.layout or ("NCHW" if targets.is_gpu(build.target) else "NHWC")
     with build.target, tvm.transform.PassContext(opt_level=3):
         precision = _arithmetic(imported.module, build)
-        module = quantized.spell_out(imported.module) if precision == "int8" else imported.module
-        module = _apply(module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
+        module = _apply(imported.module, [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings()])
+        if precision == "int8":
+            module = quantized.spell_out(module)
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
         module = fold(layouts.convert(module, layout))
@@ -174,12 +175,16 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
 def _arithmetic(module: Any, build: Lowering) -> str:
     """Return the precision of products: in builds that may be rewritten, quantized models have their own.
 
-    Raises EngineFailure ``unsupported_dtype`` if the build is in int8 and the model is not quantized.
+    Raises EngineFailure ``unsupported_dtype`` if the network has control flow, which narrow builds do not support, or
+    if the build is in int8 and the model is not quantized.
     """
-    is_quantized = quantized.is_quantized(module)
+    is_quantized, branches = quantized.is_quantized(module), calls.branches(module)
+    if build.precision in narrowing.NUMBERS and branches:
+        reason = f"the model cannot be converted to {build.precision}: it has control flow"
+        raise EngineFailure("unsupported_dtype", reason, hint="Use precision f32.")
     if build.precision == "int8" and not is_quantized:
         raise EngineFailure("unsupported_dtype", "an int8 build needs a quantized model", hint="Use precision f32.")
-    has_own = is_quantized and build.rewrite and build.precision == "f32"
+    has_own = is_quantized and build.rewrite and build.precision == "f32" and not branches
     return "int8" if has_own and narrowing.NUMBERS["int8"].is_available(build.target) else build.precision
 
 

@@ -18,13 +18,10 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import calls, products, quantized
 from tuner.engines.relax.machines import vector_width
 from tuner.engines.relax.products import Numbers
 
-NUMBERS: dict[str, Numbers] = {"bf16": products.BFLOAT16, "int8": products.BYTES}
-"""By precision."""
 _DTYPE = "float32"
 _FEWEST_LANES = 4
 """Minimum vector width."""
@@ -40,7 +37,7 @@ Bindings = Mapping[Any, Any]
 def narrow(module: Any, precision: str, keeps: Callable[[Any], bool]) -> Any:
     """Return an ``IRModule`` whose products have narrow operands, except those for which ``keeps`` returns true.
 
-    Raises EngineFailure ``unsupported_dtype`` if the network has control flow.
+    The network has no control flow.
     """
     mutator = _Narrowing(module, precision, keeps)
     for variable, function in module.functions_items():
@@ -103,8 +100,10 @@ class _Bytes:
         )
 
     def zero(self, variable: Any) -> int | None:
-        # Only data of products that it takes are stored.
-        return quantized.zero_point(_origin(variable, self._values), self._values) or 0
+        found = quantized.zero_point(_origin(variable, self._values), self._values)
+        if found is None:
+            raise ValueError("only data of products that it takes are stored")
+        return found
 
     def stored(self, number: Any, zero: Any) -> Any:
         return (number + zero).astype(self.numbers.stored)
@@ -125,6 +124,8 @@ class _Bytes:
 
 
 _KINDS: dict[str, type[_Bfloat16 | _Bytes]] = {"bf16": _Bfloat16, "int8": _Bytes}
+NUMBERS: dict[str, Numbers] = {precision: kind.numbers for precision, kind in _KINDS.items()}
+"""By precision."""
 
 
 def _origin(variable: Any, values: Bindings) -> Any:
@@ -139,7 +140,7 @@ def _origin(variable: Any, values: Bindings) -> Any:
 class _Narrowing(relax.PyExprMutator):
     def __init__(self, module: Any, precision: str, keeps: Callable[[Any], bool]) -> None:
         super().__init__(module)
-        self._precision, self._keeps = precision, keeps
+        self._keeps = keeps
         self._values: dict[Any, Any] = {}
         self._kind = _KINDS[precision](self._values)
         self._images: set[Any] = set()
@@ -147,12 +148,6 @@ class _Narrowing(relax.PyExprMutator):
 
     def convert(self, variable: Any, function: Any) -> None:
         bindings = [each for block in function.body.blocks for each in block.bindings]
-        if any(isinstance(each.value, relax.If) for each in bindings):
-            raise EngineFailure(
-                "unsupported_dtype",
-                f"the model cannot be converted to {self._precision}: it has control flow",
-                hint="Use precision f32.",
-            )
         self._values.update({each.var: each.value for each in bindings})
         narrow = [each.value for each in bindings if self._is_narrow(each.value)]
         self._images = {each.args[0] for each in narrow if calls.operator(each) == calls.CONVOLUTION}

@@ -25,7 +25,7 @@ _DTYPE = "float32"
 
 
 def is_quantized(module: Any) -> bool:
-    """Return whether a module as imported converts numbers to or from bytes."""
+    """Return whether a module as imported has ``quantize`` or ``dequantize``."""
     found: set[str] = set()
     for _, function in module.functions_items():
         if isinstance(function, relax.Function):
@@ -34,7 +34,7 @@ def is_quantized(module: Any) -> bool:
 
 
 def spell_out(module: Any) -> Any:
-    """Replace quantized operands in a module as imported, and return the module."""
+    """Return an ``IRModule`` with quantized operands replaced; ``module`` is changed, too."""
     return relax.transform.DeadCodeElimination()(calls.mutate(module, _SpellingOut))
 
 
@@ -79,10 +79,12 @@ class _SpellingOut(relax.PyExprMutator):
 
     def _rounded(self, value: Any) -> _Rounded | None:
         """Return what a value is the rounded form of, if its bytes have one scale."""
-        if calls.operator(value) != _DEQUANTIZE:
+        if calls.operator(value) != _DEQUANTIZE or not _is_wide(value):
             return None
         given = self._value(value.args[0])
         if calls.operator(given) != _QUANTIZE or str(given.attrs.out_dtype) not in _OFFSETS:
+            return None
+        if str(given.args[0].ty.dtype) != _DTYPE or int(given.args[0].ty.ndim) < 0:
             return None
         scale, zero, *others = (_number(each.args[place]) for each in (value, given) for place in (1, 2))
         if scale is None or zero is None or others != [scale, zero]:
@@ -125,13 +127,13 @@ class _SpellingOut(relax.PyExprMutator):
 
 def _filled(like: Any, number: float) -> Any:
     """Return a tensor of one number and as many dimensions, so that functions which differ in it alone are one."""
-    return relax.const(np.full([1] * len(like.ty.shape), number, _DTYPE))
+    return relax.const(np.full([1] * int(like.ty.ndim), number, _DTYPE))
 
 
 def _constant(value: Any) -> tuple[Any, Any] | None:
     """Return the integers less their zero points, in float32, and scales, which broadcast, of dequantized constants."""
     integers, scales, zeros = (_numbers(each) for each in value.args)
-    if integers is None or scales is None or zeros is None:
+    if integers is None or scales is None or zeros is None or not _is_wide(value):
         return None
     shape = [1] * integers.ndim
     if scales.size > 1:
@@ -139,9 +141,13 @@ def _constant(value: Any) -> tuple[Any, Any] | None:
     return integers.astype(_DTYPE) - zeros.astype(_DTYPE).reshape(shape), scales.reshape(shape)
 
 
+def _is_wide(dequantized: Any) -> bool:
+    return str(dequantized.attrs.out_dtype) == _DTYPE
+
+
 def _has_scales_of_columns(name: str, weights: Any, scales: Any) -> bool:
     columns = 0 if name == calls.CONVOLUTION else weights.ndim - 1
-    return all(size == 1 for axis, size in enumerate(scales.shape) if axis != columns)
+    return weights.ndim > 1 and all(size == 1 for axis, size in enumerate(scales.shape) if axis != columns)
 
 
 def _numbers(value: Any) -> Any | None:

@@ -98,3 +98,38 @@ def test_tiles_are_the_quickest_by_estimate(reference: EngineSession, tmp_path: 
     model, _ = asking.prepare(reference, networks.wide_depthwise(), tmp_path)
     found = asking.told_inside("relax", TILES, model)
     assert found == {"products": [[14, 1, 16], [7, 3, 16], [7, 1, 1]], "depthwise": [1, 16]}
+
+
+TENSORS = """
+import json, sys
+import onnx
+from onnx import TensorProto, helper
+from tuner.engines.relax import importing, lowering
+importing.install()
+told = []
+shapes = [
+    ([64, 7], [7, 37]),
+    ([2, 3, 64, 7], [2, 3, 7, 37]),
+    ([1, 64, 7], [4, 7, 37]),
+    ([4, 64, 7], [1, 7, 37]),
+    ([64, "n"], ["n", 37]),
+    ([2, 0, 7], [2, 7, 37]),
+    ([64, 7], [7, 48]),
+]
+for left, right in shapes:
+    values = [helper.make_tensor_value_info(*each) for each in (("a", 1, left), ("b", 1, right), ("y", 1, None))]
+    graph = helper.make_graph([helper.make_node("MatMul", ["a", "b"], ["y"])], "g", values[:2], values[2:])
+    path = f"{sys.argv[1]}/{len(told)}.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    module = importing.from_onnx(onnx.load(path))
+    build = lowering.Lowering.of({"model": path, "target": "llvm -mcpu=znver5", "threads": 1, "rewrite": True})
+    imported = importing.Imported(module=module, inputs=(), outputs=(), operators={})
+    told.append(any("pad" in name.name_hint for name, _ in lowering.lower(imported, build).functions_items()))
+print(json.dumps(told))
+"""
+
+
+def test_products_of_two_tensors_are_padded_if_the_right_one_is_whole(tmp_path: Path) -> None:
+    """Of two, three and four dimensions; not if a batch is broadcast, a size is open, or nothing is gained."""
+    told = asking.told_inside("relax", TENSORS, tmp_path)
+    assert told == [True, True, True, False, False, False, False]

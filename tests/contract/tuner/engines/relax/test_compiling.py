@@ -133,6 +133,32 @@ def test_rows_of_any_length_are_summed_and_normalized(
     ]  # fmt: skip
 
 
+def test_masked_rows_of_softmax_are_as_before_padding() -> None:
+    """A row of the lowest number, as masks make it, has equal shares; minus infinity has none."""
+    largest, sums = asking.told_inside("relax", MASKED)
+    assert largest < 1e-6
+    assert sums == pytest.approx([1.0, 1.0, 1.0])
+
+
+MASKED = """
+import json
+import numpy as np
+import tvm
+from tvm import te, topi
+from tuner.engines.relax import fast_math
+data = te.placeholder((3, 37), "float32")
+rows = np.random.default_rng(0).normal(size=(3, 37)).astype("float32")
+rows[1], rows[2, 5:] = np.finfo("float32").min, -np.inf
+found = []
+for result in (fast_math._softmax(data, -1), topi.nn.fast_softmax(data, -1)):
+    built = tvm.tirx.build(te.create_prim_func([data, result]), target="llvm")
+    out = tvm.runtime.tensor(np.zeros((3, 37), "float32"))
+    built(tvm.runtime.tensor(rows), out)
+    found.append(out.numpy())
+print(json.dumps([float(abs(found[0] - found[1]).max()), found[0].sum(axis=1).tolist()]))
+"""
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_concatenations_choose_between_no_parts(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, threads: int

@@ -50,7 +50,8 @@ def test_upload_plan_tune_watch_and_download(browser: Browser, tmp_path: Path) -
 def _fill(page: Page, model: Path) -> None:
     page.get_by_role("main").get_by_role("link", name="New job").first.click()
     page.get_by_label("Or upload a model").set_input_files(model)
-    expect(page.locator(".model-facts")).to_contain_text("small")
+    # The first inspection on a machine starts engines whose modules were never compiled.
+    expect(page.locator(".model-facts")).to_contain_text("small", timeout=_MINUTES)
     for label, size in (("batch", "1"), ("height", "16"), ("width", "16")):
         page.get_by_label(label).fill(size)
     page.get_by_role("radio", name="AutoTVM").check()

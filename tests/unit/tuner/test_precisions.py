@@ -31,8 +31,7 @@ def test_a_named_precision_is_considered_alone(precision: Precision) -> None:
 
 
 def test_tuners_have_schedules_for_some_precisions() -> None:
-    assert INT8.tuners == (Tuner.AUTOTVM,)
-    assert BF16.tuners == (Tuner.AUTOTVM, Tuner.METASCHEDULE)
+    assert INT8.tuners == BF16.tuners == (Tuner.AUTOTVM, Tuner.METASCHEDULE)
     assert F32.tuners == Tuner.AUTO.considered
 
 

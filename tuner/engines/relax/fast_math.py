@@ -19,7 +19,7 @@ from tuner.engines.relax import calls
 _DTYPE = "float32"
 """The only dtype replaced; narrower numbers would lose more by rounding than is gained."""
 _LANES, _FEWEST_LANES = 16, 4
-"""Multiple to which rows are padded that are no multiple of the second."""
+"""Rows of softmax that are no multiple of the second are padded to one of the first."""
 _RECIPROCALS = (1e-30, 1e30)
 """Range of divisors whose reciprocals are normal numbers as well."""
 

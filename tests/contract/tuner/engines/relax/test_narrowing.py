@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +152,7 @@ def test_products_are_those_of_rounded_operands(
     rounded.write_bytes(networks.narrow_products(is_rounded=True))
     inputs = asking.make_inputs(reference, specs, tmp_path)
     own = {**place, "model": str(model), "threads": threads, "precision": precision, "rewrite": False}
-    lines = asking.trial_lines(relax, own, tmp_path, trials=4)
-    records = asking.write_lines(tmp_path / "records.jsonl", lines)
-    for number, more in enumerate(({}, {"records": records}, {"rewrite": True})):
-        bundle = tmp_path / f"bundle-{number}"
-        answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
-        assert bool(answer["records"]) == ("records" in more)
+    for more, bundle in _built(relax, own, tmp_path):
         actual = asking.run(relax, bundle, inputs, tmp_path / "actual.npz")
         compared = asking.compare_with_model(reference, rounded, inputs, actual)
         errors = {each["output"]: each["max_rel"] for each in compared}
@@ -178,12 +174,7 @@ def test_quantized_models_compute_what_onnx_runtime_computes(
     specs, model = _quantized(reference, networks.narrow_products(), tmp_path)
     inputs = asking.make_inputs(reference, specs, tmp_path)
     own = {**place, "model": str(model), "threads": threads, "precision": precision, "rewrite": False}
-    lines = asking.trial_lines(relax, own, tmp_path, trials=4)
-    records = asking.write_lines(tmp_path / "records.jsonl", lines)
-    for number, more in enumerate(({}, {"records": records}, {"rewrite": True})):
-        bundle = tmp_path / f"bundle-{number}"
-        answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
-        assert bool(answer["records"]) == ("records" in more)
+    for _, bundle in _built(relax, own, tmp_path):
         actual = asking.run(relax, bundle, inputs, tmp_path / "actual.npz")
         errors = [each["max_rel"] for each in asking.compare_with_model(reference, model, inputs, actual)]
         assert len(errors) == 9
@@ -283,6 +274,17 @@ def test_functions_that_differ_in_scales_are_one_task(
     tasks = relax.request("extract", own, timeout=120)["tasks"]
     # The last one does not round its result.
     assert sorted(task["weight"] for task in tasks if "narrow_conv2d" in task["name"]) == [1, 2]
+
+
+def _built(relax: EngineSession, own: dict[str, Any], folder: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Bundles without and with records, and rewritten, each with what was asked for."""
+    lines = asking.trial_lines(relax, own, folder, trials=4)
+    records = asking.write_lines(folder / "records.jsonl", lines)
+    for number, more in enumerate(({}, {"records": records}, {"rewrite": True})):
+        bundle = folder / f"bundle-{number}"
+        answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
+        assert bool(answer["records"]) == ("records" in more)
+        yield more, bundle
 
 
 def _quantized(reference: EngineSession, network: bytes, folder: Path) -> tuple[list[dict[str, Any]], Path]:

@@ -92,8 +92,13 @@ def _looped(once: Callable[[], object], number: int, repeat: int) -> list[float]
     return samples
 
 
+_before: dict[str, int] = {}
+"""Bytes of memory before the runtime was imported."""
+
+
 @lru_cache(maxsize=1)
 def _opened(kind: str, path: str, threads: int) -> Opened:
+    _before.setdefault("bytes", _peak_bytes())
     if kind in ("library", "session"):
         return _session(path, threads, "library" if kind == "library" else None)
     return _onnxruntime(path, threads) if kind == "onnxruntime" else _openvino(path, threads, _OPENVINO[kind])
@@ -181,7 +186,7 @@ HANDLERS: dict[str, serving.Handler] = {
     "time": _time,
     "mix": _mix,
     "describe": _describe,
-    "peak": lambda _params, _: {"bytes": _peak_bytes()},
+    "peak": lambda _params, _: {"bytes": _peak_bytes(), "grown": _peak_bytes() - _before["bytes"]},
 }
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 Each model is tuned by one job for the sizes below, whose frequencies are those of the mix. Then all sides, each in a
 process of its own, run the same requests in turns, a few at a time; ONNX Runtime and OpenVINO have the original model
-with its open dimensions. Prints JSON: ``mean`` and ``p99`` of the requests' milliseconds and ``peak_mb`` of each side,
-``vs_better`` (the better side's value divided by ours), the library's size, and what its sizes share.
+with its open dimensions. Prints JSON: ``mean`` and ``p99`` of the requests' milliseconds, ``peak_mb`` and ``grown_mb``
+(since before the runtime was imported) of each side, ``vs_better`` (the better side's value divided by ours),
+``job_seconds``, the library's size, and what its sizes share.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 import random
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -88,7 +90,7 @@ def _row(name: str, options: argparse.Namespace, home: Path, folder: Path) -> di
     model, path = MODELS[name], zoo.fetch(zoo.MODELS[name], home)
     mix = requests(model, options.requests)
     bundle = folder / "bundle.tar"
-    report = _tuned(name, path, mix, options, home, bundle)
+    tuned = _tuned(name, path, mix, options, home, bundle)
     params = {"requests": mix, "vocabulary": model.vocabulary, "threads": options.threads}
     sides = {"ours": ("session", bundle), "onnxruntime": ("onnxruntime", path), "openvino": ("openvino f32", path)}
     with ExitStack() as stack:
@@ -98,19 +100,32 @@ def _row(name: str, options: argparse.Namespace, home: Path, folder: Path) -> di
         }
         seconds = _timed(running, len(mix))
         described = running["ours"][0].request("describe", {"bundle": str(bundle)}, timeout=_TIMEOUT)
-        peaks = {side: engine.request("peak", {}, timeout=_TIMEOUT)["bytes"] for side, (engine, _) in running.items()}
+        peaks = {side: engine.request("peak", {}, timeout=_TIMEOUT) for side, (engine, _) in running.items()}
     measured = {side: _summed(seconds[side], peaks[side]) for side in sides}
     others = [measured[side] for side in sides if side != "ours"]
     better = {
         f"vs_better_{key}": min(other[key] for other in others) / measured["ours"][key] for key in ("mean", "p99")
     }
-    return {**measured, **better, **_library(described), "sizes": report["choice"], "summary": report["summary"]}
+    return {
+        **measured,
+        **better,
+        **_library(described),
+        "job_seconds": tuned.job_seconds,
+        "sizes": tuned.report["choice"],
+        "summary": tuned.report["summary"],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tuned:
+    report: Mapping[str, Any]
+    job_seconds: float
 
 
 def _tuned(
     name: str, path: Path, mix: Sequence[Mapping[str, list[int]]], options: argparse.Namespace, home: Path, bundle: Path
-) -> dict[str, Any]:
-    """Tune the model, download the bundle and return the job's report. Raises errors of ``tunesmith.client``."""
+) -> _Tuned:
+    """Tune the model and download the bundle. Raises errors of ``tunesmith.client``."""
     model, place = MODELS[name], bundle.parent / "service"
     place.mkdir()
     with latency.service(place, home), Client() as client:
@@ -119,9 +134,11 @@ def _tuned(
             input_shapes=model.shapes, padding=dict(model.padding) or None,
             frequencies=[{"input_shapes": dict(shapes), "count": 1} for shapes in mix],
         )  # fmt: skip
+        started = time.monotonic()
         job.wait()
+        job_seconds = time.monotonic() - started
         job.artifact.download(bundle)
-        return job.report()
+        return _Tuned(report=job.report(), job_seconds=job_seconds)
 
 
 def _start(side: str, home: Path, folder: Path) -> EngineSession:
@@ -143,13 +160,14 @@ def _timed(running: Mapping[str, tuple[Engine, dict[str, Any]]], count: int) -> 
     return seconds
 
 
-def _summed(seconds: Sequence[float], peak: int) -> dict[str, float]:
+def _summed(seconds: Sequence[float], peak: Mapping[str, int]) -> dict[str, float]:
     ordered = sorted(seconds)
     return {
         "mean": 1000 * sum(ordered) / len(ordered),
         "median": 1000 * ordered[len(ordered) // 2],
         "p99": 1000 * ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
-        "peak_mb": peak / 1e6,
+        "peak_mb": peak["bytes"] / 1e6,
+        "grown_mb": peak["grown"] / 1e6,
     }
 
 

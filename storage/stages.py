@@ -9,7 +9,7 @@ from typing import TypeVar
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from domain.jobs import Lease, Stage
+from domain.jobs import Job, Lease, Stage
 from domain.stage_results import RESULTS, StageResult
 from storage import codec, jobs, statements
 from storage.tables import StageRow
@@ -36,6 +36,14 @@ def result(session: Session, job_id: str, kind: type[R]) -> R | None:
     another release."""
     row = session.get(StageRow, (job_id, kind.stage), populate_existing=True)
     return codec.try_load(kind, row.outcome) if row else None
+
+
+def of_first_size(session: Session, job: Job, kind: type[R]) -> R | None:
+    """Likewise, of the job that tunes the first size, if this one tunes a later size of the same job."""
+    if job.part_of is None:
+        return None
+    first = jobs.parts(session, job.part_of)[0]
+    return result(session, first.id, kind) if first.id != job.id else None
 
 
 def save(

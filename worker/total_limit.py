@@ -44,6 +44,8 @@ class TotalLimit:
     """The limit; None without one."""
     before: float = 0.0
     """Running seconds of earlier attempts."""
+    around: float = _LEAST_AROUND
+    """For how long the stages before the search may try alternatives, or those after it repeat timings."""
     now: Callable[[], float] = lambda: time.monotonic()
     _started: float = field(init=False)
     stage: Stage = field(init=False, default=Stage.IMPORT)
@@ -71,6 +73,11 @@ class TotalLimit:
     def unspent(self) -> float:
         """Seconds until the limit, whatever is kept back; infinite without a limit."""
         return math.inf if self.seconds is None else max(0.0, self.seconds - self.spent)
+
+    @property
+    def left_to_repeat(self) -> float:
+        """Seconds for which timings after the search may be repeated: fewer, if what came before took longer."""
+        return max(0.0, min(self.around - self.since_search, _TIMED_BY * self.around - self.spent, self.unspent))
 
     @property
     def since_search(self) -> float:
@@ -134,19 +141,15 @@ class TotalLimit:
         return errors.TimeLimit(message, details=details)
 
 
-def around_seconds(budget: Budget) -> float:
-    """Return for how long the stages before the search may try alternatives, or those after it repeat timings.
+def around_seconds(budget: Budget, *, is_later_size: bool = False) -> float:
+    """Return ``TotalLimit.around`` of a job.
 
-    Together they may take as long as the search (``seconds_to_repeat``), so that a job takes at most about twice its
-    tuning budget; what cannot be left out may take longer.
+    Together, what is done around the search may take as long as the search (``left_to_repeat``), so that a job takes at
+    most about twice its tuning budget; what cannot be left out may take longer. Small budgets allow more, but not for
+    the sizes of a job after its first, of which there may be many.
     """
-    return max(_LEAST_AROUND, progress.tuning_seconds(budget))
-
-
-def seconds_to_repeat(budget: Budget, limit: TotalLimit) -> float:
-    """Return for how many seconds timings after the search may be repeated: fewer, if what came before took longer."""
-    around = around_seconds(budget)
-    return max(0.0, min(around - limit.since_search, _TIMED_BY * around - limit.spent, limit.unspent))
+    seconds = progress.tuning_seconds(budget)
+    return seconds if is_later_size else max(_LEAST_AROUND, seconds)
 
 
 def running_seconds(states: Sequence[JobEvent], until: datetime) -> float:

@@ -17,7 +17,6 @@ from domain.stage_results import BaselineResult, Build, RowRuns
 from tuner.results import benchmark, bundle, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions
-from worker import total_limit
 from worker.engines import ONNX
 from worker.pipeline import ahead, beside, builds, data, emulation, placing, recovery, references, verifying
 from worker.pipeline.builds import REWRITTEN
@@ -159,9 +158,9 @@ class _Builds:
         self.choice: list[str] = []
         self.build_seconds = self.start_seconds = self.verify_seconds = 0.0
         """The longest time of each of these."""
-        self._took: dict[str, float] = {}
-        """Seconds to build and verify, by engine."""
         self._engines = placing.engines(context)
+        self._took = _expected(self._engines, context.first_size)
+        """Seconds to build and verify, by engine."""
         self._alone = len(self._engines) == 1
         self._errors: dict[str, errors.TunesmithError] = {}
         """Of engines that cannot build or run the model."""
@@ -172,9 +171,9 @@ class _Builds:
         If an emulator can say of none whether it is correct, those of all that were built.
         """
         made: list[str] = []
-        first, *others = sorted(self._engines, key=lambda name: name not in _QUICK)
+        first, *others = sorted(self._engines, key=lambda name: (not self._led(name), name not in _QUICK))
         also = [name for name in others if self.has_time(name)]
-        timeout = max(_PATIENCE, total_limit.around_seconds(self._context.request.budget))
+        timeout = max(_PATIENCE, self._context.limit.around)
         together = {first: partial(self._build, first)}
         together |= {name: partial(self._build, name, timeout=timeout) for name in also}
         with self._context.limit.alternative(last=not others), beside.started(together) as started:
@@ -204,7 +203,11 @@ class _Builds:
         """Whether a build that takes as long as the engine's last one, or else as the longest, ends before the search
         has to begin."""
         expected = self._took.get(engine, max(self._took.values(), default=0.0))
-        return self._context.limit.spent + expected <= total_limit.around_seconds(self._context.request.budget)
+        return self._context.limit.spent + expected <= self._context.limit.around
+
+    def _led(self, engine: str) -> bool:
+        """Whether the engine was the fastest for the first size."""
+        return self._context.first_size is not None and self._context.first_size.engine == engine
 
     def _build(self, name: str, *, timeout: float = COMPILE_SECONDS) -> tuple[builds.Compiled, float]:
         """Return the engine's build, and the seconds that it took."""
@@ -294,6 +297,11 @@ class _Builds:
         self.choice.append(f"{reason}.")
         if not self._alone:
             self._context.note(f"{reason}; continuing without it")
+
+
+def _expected(engines: Sequence[str], first_size: BaselineResult | None) -> dict[str, float]:
+    """What builds of a later size may take: as long as the longest of the first size, where all engines were tried."""
+    return dict.fromkeys(engines, first_size.build_seconds + first_size.verify_seconds) if first_size else {}
 
 
 class _Rewritten:

@@ -14,7 +14,6 @@ from tuner.results import benchmark, conditions, timing
 from tuner.results.conditions import Watch
 from tuner.results.timing import Timed
 from tuner.search import precisions
-from worker import total_limit
 from worker.pipeline import builds, formats, profiling, recovery, references, runtimes, verifying
 from worker.pipeline.context import JobContext
 from worker.pipeline.runtimes import Candidates
@@ -107,7 +106,7 @@ def _time(
 
     The conditions of remote devices are unknown.
     """
-    allowed = total_limit.seconds_to_repeat(context.request.budget, context.limit)
+    allowed = context.limit.left_to_repeat
 
     def started() -> list[Timed[Variant]]:
         return [_timed(context, variant, candidates) for variant in variants]

@@ -13,7 +13,7 @@ from domain.blobs import BlobStore
 from domain.jobs import EventKind, Job, JobRequest, Lease, Placement, Precision, RunnerKind, Tuner
 from domain.models import Model, ModelFormat, TensorSpec
 from domain.ports import Engine, OnEvent
-from domain.stage_results import ImportResult, RowRuns, StageResults
+from domain.stage_results import BaselineResult, ImportResult, RowRuns, StageResults
 from domain.targets import Device, Target, Toolchain, kind_of
 from domain.workers import Worker
 from storage import events, jobs, workers
@@ -77,6 +77,8 @@ class JobContext:
     limit: TotalLimit = field(default_factory=TotalLimit)
     results: StageResults = field(default_factory=StageResults)
     """Of the stages that have finished."""
+    first_size: BaselineResult | None = None
+    """What the baseline of the first size found, if this job tunes another size of the same model."""
     noted: set[str] = field(default_factory=set)
     extraction_errors: dict[Tuner, errors.TunesmithError] = field(default_factory=dict)
     """Errors of extractions that ran ahead; stage ``plan`` raises them."""

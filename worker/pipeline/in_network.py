@@ -19,7 +19,6 @@ from domain.stage_results import Build
 from tuner.native import autotvm
 from tuner.results import in_network
 from tuner.search import racing
-from worker import total_limit
 from worker.pipeline import builds, compiling, in_place, profiling, recovery, reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import mixing
@@ -76,7 +75,7 @@ def _affordable(context: JobContext) -> int:
     """
     if progress.tuning_seconds(context.request.budget) <= racing.SAVED_SECONDS:
         return 0
-    left = _TIME_SHARE * total_limit.seconds_to_repeat(context.request.budget, context.limit)
+    left = _TIME_SHARE * context.limit.left_to_repeat
     baseline = context.results.baseline
     profile = profiling.duration(max(baseline.seconds.values(), default=0.0), 0.0)
     seconds = max(baseline.build_seconds, 1.0) + _TURNS * profile

@@ -170,8 +170,11 @@ class Pipeline:
             records.set_aside(session, job.id, *started.placements)
             model = models.get(session, job.request.model_digest)
             states = events.of_kinds(session, job.id, [EventKind.STATE], _MOST_STATES)
+            first_size = stages.of_first_size(session, job, BaselineResult)
         pool.limit = TotalLimit(
-            seconds=job.request.budget.total_seconds, before=total_limit.running_seconds(states, clock.now())
+            seconds=job.request.budget.total_seconds,
+            before=total_limit.running_seconds(states, clock.now()),
+            around=total_limit.around_seconds(job.request.budget, is_later_size=first_size is not None),
         )
         context = JobContext(
             job=job,
@@ -192,6 +195,7 @@ class Pipeline:
             call_help=self.call_help,
             emulation=emulation.find(job.request, started.place.target.text, pool),
             limit=pool.limit,
+            first_size=first_size,
         )
         pool.listener = _listener(context)
         return context

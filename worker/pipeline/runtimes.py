@@ -27,7 +27,6 @@ from tuner.results import bundle, timing
 from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.results.timing import Timed
 from tuner.search import precisions
-from worker import total_limit
 from worker.engines import ONNX
 from worker.pipeline import recovery, references, verifying
 from worker.pipeline.context import JobContext
@@ -302,7 +301,7 @@ class _Comparison:
     def _allowed(self) -> float:
         """Seconds of a comparison; the benchmark also needs time for what it chooses."""
         context = self._context
-        left = total_limit.seconds_to_repeat(context.request.budget, context.limit) - self._least
+        left = context.limit.left_to_repeat - self._least
         return _SHARE * max(0.0, min(context.settings.benchmark_seconds, left, self._unspent))
 
     @property

@@ -28,7 +28,6 @@ from tuner.native import lines
 from tuner.results import benchmark, timing, verification
 from tuner.results.timing import Timed
 from tuner.search import precisions, racing
-from worker import total_limit
 from worker.engines import MAIN, ONNX
 from worker.pipeline import builds, compiling, in_network, recovery, references
 from worker.pipeline.context import COMPILE_SECONDS, JobContext
@@ -257,7 +256,7 @@ def _race(
         timed = _timed(context, [right[name].build for name in tuned], plain)
         try:
             with context.exclusive_device():
-                left = total_limit.seconds_to_repeat(context.request.budget, context.limit)
+                left = context.limit.left_to_repeat
                 seconds = min(context.settings.benchmark_seconds, left) * _TIME_SHARE
                 times = timing.interleave(
                     timed, rounds=_ROUNDS, samples=_SAMPLES, seconds=seconds, canceled=context.canceled

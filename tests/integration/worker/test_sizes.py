@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from domain.jobs import EventKind, Job, JobState
+from domain.jobs import EventKind, Job, JobState, Tuner
 from domain.sizes import Size
+from domain.stage_results import BaselineResult
 from storage import jobs
 from tests.support.worker import fixtures
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, SPEC
+from tests.support.worker.scripted import HELLO, RELAX, SPEC
 from tuner.results import bundle
+from worker import total_limit
 
 SIZES = tuple(
     Size(name=f"x.0={batch}", values={"x.0": batch}, input_shapes={"x": (batch, 3, 8, 8)}, share=share)
@@ -69,6 +72,27 @@ def test_each_size_is_tuned_by_a_job_of_its_own_and_all_become_one_bundle(bench:
     assert artifact.report.speedup_over_reference == pytest.approx(3.0)
     assert artifact.deleted_at is None
     assert all(bench.artifact(part.id).deleted_at for part in made), "they hold the weights once more"
+
+
+@pytest.mark.parametrize("fastest", ["relay", "relax"])
+def test_later_sizes_with_little_time_are_built_by_the_engine_that_led_the_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fastest: str
+) -> None:
+    clock = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(total_limit, "time", SimpleNamespace(monotonic=lambda: clock.seconds))
+
+    def sleep(seconds: float) -> None:
+        clock.seconds += seconds
+
+    bench.script.sleep = sleep
+    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO, "library": HELLO}
+    bench.script.takes = lambda method, _: 30.0 if method == "compile" else 0.0
+    bench.script.run_seconds = {**bench.script.run_seconds, f"untuned-{fastest}": 0.5e-3}
+    first, second = parts(bench, bench.run(facts=FACTS, sizes=SIZES, trials=32, tuner=Tuner.AUTO))
+    assert set(bench.result(first.id, BaselineResult).engines) == {"relay", "relax"}
+    assert set(bench.result(second.id, BaselineResult).engines) == {fastest}
+    [other] = {"relay", "relax"} - {fastest}
+    assert f"{other} was not tried: the budget is too small for another engine." in bench.report(second.id).choice
 
 
 def test_the_progress_of_the_parts_is_that_of_the_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

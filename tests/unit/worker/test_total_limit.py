@@ -121,6 +121,10 @@ def test_the_stages_around_the_search_may_take_as_long_as_the_search(budget: Bud
     assert total_limit.around_seconds(budget) == seconds
 
 
+def test_later_sizes_may_take_no_more_than_their_search() -> None:
+    assert total_limit.around_seconds(Budget(seconds=12), is_later_size=True) == 12.0
+
+
 def test_the_time_after_the_search_counts_from_its_end() -> None:
     made, now = limit(None)
     made.enter(Stage.TUNE, measured())
@@ -135,7 +139,8 @@ def test_the_time_after_the_search_counts_from_its_end() -> None:
 @pytest.mark.parametrize(("before", "after", "left"), [(20.0, 10.0, 20.0), (40.0, 5.0, 7.5), (55.0, 0.0, 0.0)])
 def test_timings_are_repeated_in_what_earlier_stages_left(before: float, after: float, left: float) -> None:
     made, now = limit(None)
+    made.around = 30.0
     now[0] += before
     made.enter(Stage.COMPILE, measured())
     now[0] += after
-    assert total_limit.seconds_to_repeat(Budget(seconds=30), made) == pytest.approx(left)
+    assert made.left_to_repeat == pytest.approx(left)

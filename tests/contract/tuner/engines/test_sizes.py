@@ -393,25 +393,42 @@ def test_a_static_program_has_two_models_of_several_sizes(
 
 BATCHES_OF_PICTURES = """
 import sys
+from pathlib import Path
 import numpy as np
-import onnxruntime
-from tunesmith.runtime import InferenceSession
+from tunesmith.runtime import InferenceSession, loading
 library, model = sys.argv[1:]
+
+def memory():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
+
+images = np.ones((8, 3, 128, 128), "float32")
+before, session = memory(), InferenceSession(library, threads=1)
+for rows in (1, 2, 8, 1):
+    session.run(None, {"image": images[:rows]})
+taken = memory() - before
+description = loading.load(library).description.contents
+arenas = [description.entries[place].arena_bytes for place in range(description.entry_count)]
+assert len(arenas) == 3 and max(arenas) > 4e6, arenas
+taken -= max(arenas) + description.weight_bytes
+# Modules and the library's code take 2.5 MB, whatever the sizes; arenas of their own would take as much again.
+assert taken < 3.5e6, (taken, arenas)
+
+import onnxruntime
 expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-session = InferenceSession(library)
-assert session.get_inputs()[0].shape == ["batch", 3, 16, 16]
+assert session.get_inputs()[0].shape == ["batch", 3, 128, 128]
 for rows in range(1, 24):
-    image = np.random.default_rng(rows).random((rows, 3, 16, 16), "float32")
+    image = np.random.default_rng(rows).random((rows, 3, 128, 128), "float32")
     [found], [wanted] = session.run(None, {"image": image}), expected.run(None, {"image": image})
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 """
 
 
-def test_batches_of_pictures_share_weights(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+def test_batches_of_pictures_share_weights_and_one_arena(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(models.small_network())
     parts = []
     for batch in (1, 2, 8):
-        shapes = {"image": [batch, 3, 16, 16]}
+        shapes = {"image": [batch, 3, 128, 128]}
         folder = build(twin, reference, tmp_path / str(batch), (batch, 0), models.small_network(), shapes=shapes)
         parts.append(
             {"name": f"batch={batch}", "path": str(folder / "model.part"), "values": [batch], "seconds": batch}

@@ -240,7 +240,7 @@ def test_two_workers_run_a_race_of_three_tuners(pair: Pair, turns: list[str], mo
     monkeypatch.setattr(racing, "has_rivals", lambda _budget: True)
     monkeypatch.setattr(racing, "entrants", lambda _budget: 3)
     monkeypatch.setattr(racing, "impression", lambda _budget: 20 / trials)
-    monkeypatch.setattr(total_limit, "around_seconds", lambda _budget: 600.0)
+    monkeypatch.setattr(total_limit, "around_seconds", lambda _budget, **_: 600.0)
     job = pair.run(convolutions((3, 10, 14), size=20), tuner="auto", trials=trials)
     stored = check(pair, job, trials)
     by_tuner = Counter(record.tuner for record in stored)

@@ -39,6 +39,12 @@ _CALIBRATION = "calibration"
 """Folder of the calibration inputs."""
 _REWRITE_SECONDS = 900.0
 _REWRITING_TEXTS = {
+    "taps": (
+        "convolution",
+        "computed without weights that meet padding alone",
+        "computed without weights that meet padding alone",
+    ),
+    "volumes": ("convolution of volumes", "computed plane by plane", "computed plane by plane"),
     "lines": ("one-dimensional convolution", "moved to the innermost axis", "moved to the innermost axis"),
     "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
     "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),

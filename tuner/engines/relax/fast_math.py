@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import relax, topi
 
 from tuner.engines.relax import calls
 
 _DTYPE = "float32"
 """The only dtype replaced; narrower numbers would lose more by rounding than is gained."""
-_LANES, _FEWEST_LANES = 16, 4
-"""Rows of softmax that are no multiple of the second are padded to one of the first."""
 _RECIPROCALS = (1e-30, 1e30)
 """Range of divisors whose reciprocals are normal numbers as well."""
 
@@ -123,22 +121,6 @@ _PLAIN: dict[str, Callable[[Any, Emit], Any]] = {
 }
 
 
-def _softmax(data: Any, axis: int) -> Any:
-    """Return TVM's fast softmax; rows that no vector divides are padded by minus infinity."""
-    *outer, columns = data.shape
-    is_odd = isinstance(columns, tirx.IntImm) and int(columns) > _LANES and int(columns) % _FEWEST_LANES > 0
-    if axis % len(data.shape) != len(outer) or not is_odd:
-        return topi.nn.fast_softmax(data, axis)
-    nothing = -tirx.infinity(_DTYPE)
-    padded = te.compute(
-        (*outer, math.ceil(int(columns) / _LANES) * _LANES),
-        lambda *place: tirx.if_then_else(place[-1] < columns, data[place], nothing),
-        name="softmax_rows",
-    )
-    found = topi.nn.fast_softmax(padded, axis)
-    return te.compute(data.shape, lambda *place: found[place], name="softmax")
-
-
 def _legalized(name: str, compute: Callable[..., Any], attributes: Callable[[Any], tuple[Any, ...]]) -> Any:
     usual = tvm.ir.Op.get(name).get_attr("FLegalize")
 
@@ -156,5 +138,4 @@ def legalizations() -> dict[str, Any]:
         "relax.exp": _legalized("relax.exp", topi.fast_exp, lambda _: ()),
         "relax.erf": _legalized("relax.erf", topi.fast_erf, lambda _: ()),
         "relax.tanh": _legalized("relax.tanh", topi.fast_tanh, lambda _: ()),
-        "relax.nn.softmax": _legalized("relax.nn.softmax", _softmax, lambda attrs: (int(attrs.axis),)),
     }

@@ -25,6 +25,7 @@ from tuner.engines.relax import (
     layouts,
     narrowing,
     quantized,
+    rows,
     targets,
 )
 from tuner.engines.relax.machines import Machine
@@ -192,7 +193,7 @@ def _legalizations(build: Lowering) -> dict[str, Any]:
     joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
     if not build.rewrite:
         return joined
-    return joined | fast_math.legalizations() | filtering.legalizations(Machine.of(build.target))
+    return joined | fast_math.legalizations() | rows.legalizations() | filtering.legalizations(Machine.of(build.target))
 
 
 def finish(module: Any, target: Any) -> Any:

@@ -44,6 +44,8 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     # Loops of extent one may follow the axis that is contiguous in memory.
     spatial = [loop for loop in every if int(schedule.get(loop).extent) > 1] or every[-1:]
     unit = [loop for loop in every if not any(loop.same_as(other) for other in spatial)]
+    # Between two others, one would keep them from being fused.
+    schedule.reorder(*unit, *spatial)
     extents = [int(schedule.get(loop).extent) for loop in spatial]
     traffic = _Traffic.of(schedule, block)
     columns = _group(schedule, block, extents[-1])
@@ -292,8 +294,10 @@ def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG0
         if not _is_reduction(schedule, block) and len(schedule.get_consumers(block)) == 1:
             with contextlib.suppress(tvm.s_tir.ScheduleError):
                 schedule.compute_inline(block)
-    partial = {_name(schedule, _in_lanes(schedule, block, machine)) for block in _blocks(schedule)
-               if _is_reduction(schedule, block)}  # fmt: skip
+    sums = [block for block in _blocks(schedule) if _is_reduction(schedule, block)]
+    # What remains of a row behind whole vectors is added up by itself.
+    long = [block for block in sums if _reduced_size(schedule, block) > machine.lanes] or sums
+    partial = {_name(schedule, _in_lanes(schedule, block, machine)) for block in long}
     blocks = _blocks(schedule)
     last = [block for block in blocks if not schedule.get_consumers(block)]
     if len(last) != 1:
@@ -308,6 +312,10 @@ def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG0
     for block in blocks:
         _fill_vectors(schedule, block, machine, is_partial=_name(schedule, block) in partial)
     return schedule
+
+
+def _reduced_size(schedule: Any, block: Any) -> int:
+    return math.prod(int(schedule.get(loop).extent) for loop in _loops(schedule, block)[1])
 
 
 def _name(schedule: Any, block: Any) -> str:

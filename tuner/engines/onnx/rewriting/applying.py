@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from tuner.engines.onnx import arrays, comparing, models, sessions
-from tuner.engines.onnx.rewriting import graphs, groups, lines, resized, rows, transposed
+from tuner.engines.onnx.rewriting import graphs, groups, lines, resized, rows, taps, transposed, volumes
 from tuner.engines.onnx.rewriting.aligned import padding
 from tuner.engines.onnx.rewriting.plain import (
     attention,
@@ -45,6 +45,8 @@ class Pass:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass(name="taps", apply=taps.apply),
+    Pass(name="volumes", apply=volumes.apply),
     Pass(name="lines", apply=lines.apply),
     Pass(name="groups", apply=groups.apply),
     Pass(name="transposed", apply=transposed.apply),

@@ -311,10 +311,11 @@ class GraphWalk(ABC, Generic[Form]):
         return self.sliced(name, self.names.new(f"{name}_cut"), starts=[0], ends=[end], axes=[axis])
 
     def sliced(self, name: str, output: str, **bounds: Sequence[int]) -> str:
-        """Emit a slice with ``starts``, ``ends`` and ``axes``; return its name."""
+        """Emit a slice with ``starts``, ``ends``, ``axes`` and perhaps ``steps``; return its name."""
         if self._opset < _BOUNDS_OF_SLICES_AS_INPUTS:
             return self.emit("Slice", [name], output, **bounds)
-        constants = [self.integers(f"{output}_{word}", bounds[word]) for word in ("starts", "ends", "axes")]
+        words = [word for word in ("starts", "ends", "axes", "steps") if word in bounds]
+        constants = [self.integers(f"{output}_{word}", bounds[word]) for word in words]
         return self.emit("Slice", [name, *constants], output)
 
     def filled(self, name: str, pads: Sequence[int]) -> str:

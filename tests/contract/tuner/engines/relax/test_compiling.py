@@ -33,6 +33,7 @@ NETWORKS = {
     "thin_convolution": networks.thin_convolution,
     "sums": networks.sums,
     "means": networks.means,
+    "line_of_a_batch": networks.line_of_a_batch,
     "transposed_convolution": networks.transposed_convolution,
     "wide_integers": networks.wide_integers,
 }
@@ -133,6 +134,17 @@ def test_rows_of_any_length_are_summed_and_normalized(
     ]  # fmt: skip
 
 
+def test_means_of_several_axes_and_odd_rows_are_summed_in_vectors(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
+) -> None:
+    model = asking.prepare(reference, networks.instances(), tmp_path)[0]
+    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, rewrite=True)
+    assert [output["passed"] for output in outputs] == [True] * 4
+    called = [kernel["name"] for kernel in json.loads((tmp_path / "bundle" / "kernels.json").read_text())]
+    # Those of several axes stand alone: fused with a normalization, they would be computed for each of its rows.
+    assert sum(name.startswith(("mean", "variance")) for name in called) == 4
+
+
 def test_masked_rows_of_softmax_are_as_before_padding() -> None:
     """A row of the lowest number, as masks make it, has equal shares; minus infinity has none."""
     largest, sums = asking.told_inside("relax", MASKED)
@@ -145,12 +157,12 @@ import json
 import numpy as np
 import tvm
 from tvm import te, topi
-from tuner.engines.relax import fast_math
+from tuner.engines.relax import rows as functions
 data = te.placeholder((3, 37), "float32")
 rows = np.random.default_rng(0).normal(size=(3, 37)).astype("float32")
 rows[1], rows[2, 5:] = np.finfo("float32").min, -np.inf
 found = []
-for result in (fast_math._softmax(data, -1), topi.nn.fast_softmax(data, -1)):
+for result in (functions._softmax(data, -1), topi.nn.fast_softmax(data, -1)):
     built = tvm.tirx.build(te.create_prim_func([data, result]), target="llvm")
     out = tvm.runtime.tensor(np.zeros((3, 37), "float32"))
     built(tvm.runtime.tensor(rows), out)

@@ -84,6 +84,30 @@ def rows(columns: int) -> bytes:
     return models.model(nodes, inputs={"x": whole}, outputs=outputs, tensors=tensors, opset=18)
 
 
+def instances() -> bytes:
+    """Means and normalization of ``x`` [2, 6, 7, 9], along axes that no vector divides, and of ``line`` [2, 6, 37]."""
+    axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))
+    nodes = [
+        _node("InstanceNormalization", ["x", "scale", "bias"], ["images"]),
+        _node("InstanceNormalization", ["line", "scale", "bias"], ["lines"]),
+        _node("ReduceMean", ["x", "axes"], ["means"], keepdims=0),
+        _node("GlobalAveragePool", ["x"], ["pooled"]),
+    ]
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    tensors = [axes, _floats("scale", (6,), weights), _floats("bias", (6,), weights)]
+    image, line = (2, 6, 7, 9), (2, 6, 37)
+    outputs = {"images": image, "lines": line, "means": (2, 6), "pooled": (2, 6, 1, 1)}
+    return models.model(nodes, inputs={"x": image, "line": line}, outputs=outputs, tensors=tensors, opset=18)
+
+
+def line_of_a_batch() -> bytes:
+    """``x`` [2, 16, 1, 40] to ``y`` [2, 8, 1, 41]: a convolution between whose loops is one of a single step."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w", "b"], ["y"], kernel_shape=[1, 2], pads=[0, 1, 0, 1])]
+    tensors = [_floats("w", (8, 16, 1, 2), weights), _floats("b", (8,), weights)]
+    return models.model(nodes, inputs={"x": (2, 16, 1, 40)}, outputs={"y": (2, 8, 1, 41)}, tensors=tensors)
+
+
 def concatenations() -> bytes:
     """Along every axis of ``x`` [2, 300, 96] and ``y`` [2, 300, 30]: of few parts and many, between other operators."""
     parts = [f"part{place}" for place in range(20)]

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.support.tuner.engines.onnx.rewriting import rewritten
+
+pytestmark = pytest.mark.engine
+
+RANDOM = """
+told = []
+while len(told) < 80:
+    pick = lambda *values: int(rng.choice(values))
+    shape = [pick(1, 2), pick(1, 3), pick(9, 10), pick(5, 6), pick(4, 5)]
+    network = Network(shape)
+    features, kernel = pick(2, 4), [pick(1, 2, 3), pick(1, 3), pick(2, 3)]
+    pads, dilations = [pick(0, 1) for _ in range(6)], [pick(1, 2), 1, 1]
+    given = [network.random(features, shape[1], *kernel)] + [network.random(features)] * pick(0, 1)
+    y = network.add("Conv", "x", *given, strides=[pick(1, 2), pick(1, 2), 1], pads=pads, dilations=dilations)
+    statistics = [network.weight(rng.uniform(1, 2, features).astype(np.float32)) for _ in range(4)]
+    y = network.add("Relu", network.add("BatchNormalization", y, *statistics))
+    z = network.add("Conv", y, network.random(features, features, 3, 3, 3), pads=[1] * 6)
+    y = network.add("PRelu", network.add("Add", z, y), network.random(features, 1, 1, 1))
+    y = network.add("Mul", y, network.random(1))
+    if pick(0, 1):
+        y = network.add("Conv", y, network.random(features, 1, pick(1, 3), 1, 1), group=features,
+                        pads=[1, 0, 0, 1, 0, 0])
+    z = network.add("MaxPool", y, kernel_shape=[pick(1, 2), 2, 1], strides=[pick(1, 2), 1, 1])
+    told.append(told_of(network.model(*([network.add("GlobalAveragePool", z)] if pick(0, 1) else [z, y]))))
+"""
+
+LEFT = """
+told = []
+for attributes in ({"group": 2}, {"auto_pad": "SAME_UPPER"}):
+    network = Network([1, 4, 3, 4, 4])
+    weights = network.random(4, 4 // attributes.get("group", 1), 2, 2, 2)
+    told.append(told_of(network.model(network.add("Conv", "x", weights, **attributes))))
+network = Network([2, 4, 5, 4, 4])
+told.append(told_of(network.model(network.add("Conv", "x", network.random(4, 4, 1, 1, 1), strides=[2, 1, 1]))))
+network = Network([1, 4, 4, 4])
+told.append(told_of(network.model(network.add("Conv", "x", network.random(4, 4, 2, 2)))))
+"""
+
+
+def test_convolutions_of_planes_compute_what_those_of_volumes_did() -> None:
+    networks = rewritten.told("volumes", RANDOM)
+    assert max(network["error"] for network in networks) < 1e-5
+    assert sum(network["count"] >= 2 for network in networks) > 40
+    # From one convolution to the next, the form stays.
+    assert max(network["operators"].count("Transpose") for network in networks) <= 3
+
+
+def test_groups_of_several_planes_and_steps_in_a_batch_are_left() -> None:
+    assert [network["count"] for network in rewritten.told("volumes", LEFT)] == [0] * 4

@@ -1,0 +1,148 @@
+"""Softmax, means and variances of rows that no vector divides, or of several axes, for builds that may be rewritten.
+
+TVM adds such rows up number by number. Here a softmax gets padded rows, and a sum is one of whole vectors, which
+``schedules`` computes in their lanes, and one of what is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx, topi
+
+_DTYPE = "float32"
+_LANES, _FEWEST_LANES = 16, 4
+"""Lanes of the widest vectors, and those of the narrowest that is worth splitting a sum for."""
+_OPAQUE = 8
+"""TVM's pattern of functions that are not fused."""
+
+
+def legalizations() -> dict[str, Any]:
+    """Return functions for ``LegalizeOps``, by operator."""
+    return {name: _legalized(name, ours) for name, ours in _OURS.items()}
+
+
+def _legalized(name: str, ours: Callable[[Any, Any], Any | None]) -> Any:
+    usual = tvm.ir.Op.get(name).get_attr("FLegalize")
+
+    def legalize(builder: Any, call: Any) -> Any:
+        made = ours(builder, call) if call.args[0].ty.dtype == _DTYPE else None
+        return usual(builder, call) if made is None else made
+
+    return legalize
+
+
+def _with_softmax(builder: Any, call: Any) -> Any:
+    return builder.call_te(_softmax, call.args[0], int(call.attrs.axis))
+
+
+def _softmax(data: Any, axis: int) -> Any:
+    """Return TVM's fast softmax; rows that no vector divides are padded by minus infinity."""
+    *outer, columns = data.shape
+    is_odd = isinstance(columns, tirx.IntImm) and int(columns) > _LANES and int(columns) % _FEWEST_LANES > 0
+    if axis % len(data.shape) != len(outer) or not is_odd:
+        return topi.nn.fast_softmax(data, axis)
+    nothing = -tirx.infinity(_DTYPE)
+    padded = te.compute(
+        (*outer, math.ceil(int(columns) / _LANES) * _LANES),
+        lambda *place: tirx.if_then_else(place[-1] < columns, data[place], nothing),
+        name="softmax_rows",
+    )
+    found = topi.nn.fast_softmax(padded, axis)
+    return te.compute(data.shape, lambda *place: found[place], name="softmax")
+
+
+def _with_mean(builder: Any, call: Any) -> Any | None:
+    return _with_sums(builder, call, _mean, "mean")
+
+
+def _with_variance(builder: Any, call: Any) -> Any | None:
+    return _with_sums(builder, call, _variance, "variance")
+
+
+def _with_sums(builder: Any, call: Any, compute: Callable[..., Any], name: str) -> Any | None:
+    rank = _last_axes(call)
+    if not rank:
+        return None
+    # Fused with a normalization behind it, a mean of several axes would be computed for each of its rows.
+    attributes = {"op_pattern": _OPAQUE} if rank > 1 else {}
+    return builder.call_te(
+        compute, call.args[0], rank, bool(call.attrs.keepdims), primfunc_name_hint=name, primfunc_attrs=attributes
+    )
+
+
+def _last_axes(call: Any) -> int:
+    """Return how many axes, the last ones, a call reduces; 0 for others, and if TVM's own function fits them."""
+    shape = call.args[0].ty.shape
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
+        return 0
+    sizes = [int(size) for size in shape.values]
+    axes = sorted(int(axis) % len(sizes) for axis in call.attrs.axis or ())
+    rank = len(axes)
+    count = math.prod(sizes[len(sizes) - rank :])
+    is_last = axes == list(range(len(sizes) - rank, len(sizes))) and rank < len(sizes)
+    is_odd = rank > 1 or count % _LANES > 0
+    return rank if is_last and is_odd and count > _LANES else 0
+
+
+def _mean(data: Any, rank: int, is_kept: bool) -> Any:
+    rows = _rows(data, rank)
+    return _as_wanted(_mean_of(lambda *place: rows[place], rows.shape, "mean"), rank, is_kept=is_kept)
+
+
+def _variance(data: Any, rank: int, is_kept: bool) -> Any:
+    rows = _rows(data, rank)
+    mean = _mean_of(lambda *place: rows[place], rows.shape, "mean")
+
+    def squared(*place: Any) -> Any:
+        difference = rows[place] - mean[place[:-1]]
+        return difference * difference
+
+    return _as_wanted(_mean_of(squared, rows.shape, "variance"), rank, is_kept=is_kept)
+
+
+def _rows(data: Any, rank: int) -> Any:
+    """Return the last axes as one, by a copy, so that every row then stays in the first cache."""
+    if rank == 1:
+        return data
+    outer, inner = data.shape[:-rank], [int(size) for size in data.shape[-rank:]]
+    steps = [math.prod(inner[axis + 1 :]) for axis in range(rank)]
+
+    def place_in(*place: Any) -> Any:
+        along = [place[-1] // step % size for step, size in zip(steps, inner, strict=True)]
+        return data(*place[:-1], *along)
+
+    return te.compute((*outer, math.prod(inner)), place_in, name="rows")
+
+
+def _mean_of(term: Callable[..., Any], shape: Any, name: str) -> Any:
+    """Return the means of ``term(*place, index)`` along the last axis."""
+    outer, count = shape[:-1], int(shape[-1])
+    whole = count - count % _LANES
+
+    def total(begin: int, end: int, suffix: str) -> Any:
+        along = te.reduce_axis((0, end - begin), name="k")
+        return te.compute(outer, lambda *place: te.sum(term(*place, begin + along), axis=along), name=name + suffix)
+
+    vectors, rest = total(0, whole, "_sum"), total(whole, count, "_rest") if whole < count else None
+    share = tirx.const(1 / count, _DTYPE)
+    return te.compute(
+        outer, lambda *place: (vectors[place] if rest is None else vectors[place] + rest[place]) * share, name=name
+    )
+
+
+def _as_wanted(found: Any, rank: int, *, is_kept: bool) -> Any:
+    if not is_kept:
+        return found
+    shape = found.shape
+    return te.compute((*shape, *[1] * rank), lambda *place: found[place[: len(shape)]], name="kept")
+
+
+_OURS: dict[str, Callable[[Any, Any], Any | None]] = {
+    "relax.nn.softmax": _with_softmax,
+    "relax.mean": _with_mean,
+    "relax.variance": _with_variance,
+}

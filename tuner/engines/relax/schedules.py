@@ -240,6 +240,8 @@ _PACKED_BYTES = 1 << 15
 _FEWEST_LANES = 4
 """Parts of vectors that are worth splitting a sum for."""
 _SCHEDULED = "tirx.is_scheduled"
+_TILE = 8
+"""Maximum rows and columns of the tiles of a transposition: a set of the first cache has about as many lines."""
 _WORTH_THREADS = 1 << 15
 """Innermost loop iterations below which waking threads costs more than it saves."""
 
@@ -445,10 +447,42 @@ def _stream(schedule: Any, block: Any, machine: Machine) -> None:
     if loops and not _branches(schedule, block):
         extent = int(schedule.get(loops[-1]).extent)
         lanes = vector_width(_group(schedule, block, extent), machine.lanes)
-        if lanes > 1:
+        crossed = _crossed(schedule, block)
+        if crossed is not None:
+            _transpose(
+                schedule, [loop for place, loop in enumerate(loops[:-1]) if place != crossed], loops[crossed], loops[-1]
+            )
+        elif lanes > 1:
             _, inner = schedule.split(loops[-1], [None, lanes])
             schedule.vectorize(inner)
     _run_in_parallel(schedule, block, machine)
+
+
+def _crossed(schedule: Any, block: Any) -> int | None:
+    """Return the place of the loop along which a transposed input is contiguous; None if there is none."""
+    statement, known = schedule.get(block), tvm.sym.Analyzer()
+    variables = [each.var for each in statement.iter_vars]
+    if len(variables) != len(schedule.get_loops(block)):
+        return None
+    for each in statement.iter_vars:
+        known.bind(each.var, each.dom)
+    read = max(statement.reads, key=lambda each: _bytes(each.source), default=None)
+    if read is None or _bytes(read.source) < _bytes(statement.writes[0].source):
+        return None
+    along = known.simplify(read.region[-1].min)
+    places = [place for place, each in enumerate(variables[:-1]) if along.same_as(each)]
+    extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
+    return places[0] if places and min(extents[places[0]], extents[-1]) > 1 else None
+
+
+def _transpose(schedule: Any, others: list[Any], crossed: Any, last: Any) -> None:
+    """Map tiles, of which every line of a cache that is read is used whole before it is lost."""
+    rows, columns = (max(divisors(int(schedule.get(loop).extent), _TILE)) for loop in (crossed, last))
+    outer_row, row = schedule.split(crossed, [None, rows])
+    outer_column, column = schedule.split(last, [None, columns])
+    schedule.reorder(*others, outer_row, outer_column, row, column)
+    if columns > 1:
+        schedule.vectorize(column)
 
 
 def _run_in_parallel(schedule: Any, block: Any, machine: Machine) -> None:

@@ -2,8 +2,7 @@
 
 Compilers have few schedules for three dimensions, and none with minimal filtering. The planes of a volume become a
 batch of images, the outermost axis of which is the depth; a kernel of several planes becomes one with that many times
-the channels, which are those of neighbouring planes. Elementwise operators and pools between convolutions keep the
-form.
+the channels, which are those of neighbouring planes. Operators between convolutions keep the form.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 
 from tuner.engines.onnx.rewriting import graphs
@@ -68,8 +68,12 @@ class _Slicing(graphs.GraphWalk[_Planes]):
             return None
         if node.op_type == "Conv":
             return self._convolution(node, shape)
+        if node.op_type == "ConvTranspose":
+            return self._transposed(node, shape)
         if node.op_type in graphs.ELEMENTWISE:
             return self.elementwise(node, shape)
+        if node.op_type == "Concat":
+            return self._concatenation(node)
         if node.input[0] not in self.forms:
             return None
         if node.op_type == "BatchNormalization":
@@ -103,14 +107,44 @@ class _Slicing(graphs.GraphWalk[_Planes]):
         image = self.shapes[node.input[0]][3:]
         if taps > 1 and (is_grouped or math.prod((shape[0], shape[2], taps, ins, *image)) > _MOST_ELEMENTS):
             return None
+        self.count += 1
         slices = self._neighbours(self._padded(node.input[0], window, shape[0]), window, shape)
         data = slices[0]
         if taps > 1:
             data = self.emit("Concat", slices, self.names.new(f"{node.input[0]}_neighbours"), axis=1)
         weights = self.array(kernel.name).swapaxes(1, 2).reshape(kernel.dims[0], taps * ins, *window.kernel[1:])
-        self.count += 1
         given = [data, self.constant(kernel.name, weights), *node.input[2:]]
         return _Planes(name=self.emit_like(node, given, **window.in_planes))
+
+    def _transposed(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Planes | None:
+        """Compute the planes of the result that come from the same one as channels, if they come from no other."""
+        kernel = self.constants.get(node.input[1])
+        window = _Window.of(node, list(kernel.dims[2:])) if kernel else None
+        if kernel is None or window is None or shape[0] > 1 or graphs.attribute(node, "group", 1) > 1:
+            return None
+        taps, more = window.kernel[0], graphs.attribute(node, "output_padding") or [0] * 3
+        is_apart = (
+            taps == window.strides[0] and window.dilations[0] == 1 and not window.pads[0] + window.pads[3] + more[0]
+        )
+        bias = [self.constants.get(name) for name in node.input[2:] if name]
+        if not is_apart or graphs.attribute(node, "output_shape") or not all(bias):
+            return None
+        self.count += 1
+        weights = self.array(kernel.name).swapaxes(1, 2)
+        weights = weights.reshape(kernel.dims[0], taps * kernel.dims[1], *window.kernel[1:])
+        repeated = [self.constant(each.name, np.tile(self.array(each.name), taps)) for each in bias if each]
+        given = [self._planes(node.input[0]), self.constant(kernel.name, weights), *repeated]
+        name = self.emit_like(node, given, **window.in_planes, output_padding=more[1:])
+        return _Planes(name=self.reshaped(name, (shape[2], shape[1], *shape[3:]), self.names.new(f"{name}_planes")))
+
+    def _concatenation(self, node: onnx.NodeProto) -> _Planes | None:
+        """Join channels."""
+        known = [name in self.forms or self.shapes.get(name) is not None for name in node.input]
+        if graphs.attribute(node, "axis") not in (1, 1 - _RANK) or not all(known):
+            return None
+        if not any(name in self.forms for name in node.input):
+            return None
+        return _Planes(name=self.emit_like(node, [self._planes(name) for name in node.input], axis=1))
 
     def _pool(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Planes | None:
         window = _Window.of(node, list(graphs.attribute(node, "kernel_shape")))

@@ -145,6 +145,17 @@ def test_means_of_several_axes_and_odd_rows_are_summed_in_vectors(
     assert sum(name.startswith(("mean", "variance")) for name in called) == 4
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_transpositions_are_exact(
+    relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, threads: int
+) -> None:
+    model = asking.prepare(reference, networks.transposes(), tmp_path)[0]
+    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=threads)
+    assert {output["output"]: output["max_abs"] for output in outputs} == dict.fromkeys(
+        ("last", "channels", "batch", "none", "lines"), 0.0
+    )
+
+
 def test_masked_rows_of_softmax_are_as_before_padding() -> None:
     """A row of the lowest number, as masks make it, has equal shares; minus infinity has none."""
     largest, sums = asking.told_inside("relax", MASKED)

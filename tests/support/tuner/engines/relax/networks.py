@@ -100,6 +100,19 @@ def instances() -> bytes:
     return models.model(nodes, inputs={"x": image, "line": line}, outputs=outputs, tensors=tensors, opset=18)
 
 
+def transposes() -> bytes:
+    """Transpositions of ``x`` [3, 48, 37, 40], whose sizes tiles divide or not, also with a size of 1 removed."""
+    shape, flat = (3, 48, 37, 40), _tensor("flat", (2,), _INT64, struct.pack("<2q", 40, 3 * 48 * 37))
+    orders = {"last": (0, 1, 3, 2), "channels": (0, 2, 3, 1), "batch": (3, 1, 2, 0), "none": (0, 2, 1, 3)}
+    nodes = [_node("Relu", ["x"], ["r"])]
+    for name, order in orders.items():
+        nodes += [_node("Transpose", ["x"], [f"{name}_t"], perm=list(order)), _node("Neg", [f"{name}_t"], [name])]
+    nodes += [_node("Transpose", ["r"], ["turned"], perm=[3, 0, 1, 2]), _node("Reshape", ["turned", "flat"], ["lines"])]
+    outputs = {name: tuple(shape[axis] for axis in order) for name, order in orders.items()}
+    outputs["lines"] = (40, 3 * 48 * 37)
+    return models.model(nodes, inputs={"x": shape}, outputs=outputs, tensors=[flat], opset=13)
+
+
 def line_of_a_batch() -> bytes:
     """``x`` [2, 16, 1, 40] to ``y`` [2, 8, 1, 41]: a convolution between whose loops is one of a single step."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

@@ -351,16 +351,16 @@ def _replaced(flow: Flow, sizes: str, channels: Channels) -> str:
 
 
 def surround(flow: Flow, node: onnx.NodeProto) -> bool:
-    """Propagate padding through ``Pad`` of images."""
+    """Propagate padding through ``Pad`` of images, or of a batch of them."""
     padded, shape, out = _padded(flow, node.input[0]), flow.shape(node.input[0]), flow.shape(node.output[0])
-    if padded is None or shape is None or out is None or shape[:2] != out[:2]:
+    if padded is None or shape is None or out is None or shape[1] != out[1]:
         return False
     if not all(_is_constant_or_none(flow, name) for name in node.input[1:]) or len(node.input) > 3:
         return False
     pads = graphs.attribute(node, "pads")
     if pads is None and len(node.input) > 1:
         pads = flow.network.array(node.input[1]).tolist()
-    if pads is None or any(pads[axis] or pads[axis + len(shape)] for axis in (0, 1)):
+    if pads is None or pads[1] or pads[1 + len(shape)]:
         return False
     value = graphs.attribute(node, "value", 0.0)
     if len(node.input) > 2 and node.input[2]:
@@ -390,7 +390,7 @@ def concatenate(flow: Flow, node: onnx.NodeProto) -> bool:
 
 
 def cut(flow: Flow, node: onnx.NodeProto) -> bool:
-    """Propagate padding through ``Slice`` of images."""
+    """Propagate padding through ``Slice`` of images, or of a batch of them."""
     padded, shape, out = _padded(flow, node.input[0]), flow.shape(node.input[0]), flow.shape(node.output[0])
     if padded is None or shape is None or out is None:
         return False
@@ -399,7 +399,7 @@ def cut(flow: Flow, node: onnx.NodeProto) -> bool:
     axes = graphs.attribute(node, "axes")
     if len(node.input) > 3 and node.input[3]:
         axes = flow.network.array(node.input[3]).tolist()
-    if axes is None or any(axis % len(shape) < 2 for axis in axes):
+    if axes is None or any(axis % len(shape) == 1 for axis in axes):
         return False
     flow.emit(node, [padded.name, *node.input[1:]], padded.channels)
     return True

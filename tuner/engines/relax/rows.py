@@ -1,4 +1,4 @@
-"""Softmax, means and variances of rows that no vector divides, or of several axes, for builds that may be rewritten.
+"""Softmax, sums, maxima, means and variances of rows that no vector divides, or of several axes, in rewritten builds.
 
 TVM adds such rows up number by number. Here a softmax gets padded rows, and a sum is one of whole vectors, which
 ``schedules`` computes in their lanes, and one of what is left.
@@ -7,6 +7,7 @@ TVM adds such rows up number by number. Here a softmax gets padded rows, and a s
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -55,23 +56,18 @@ def _softmax(data: Any, axis: int) -> Any:
     return te.compute(data.shape, lambda *place: found[place], name="softmax")
 
 
-def _with_mean(builder: Any, call: Any) -> Any | None:
-    return _with_sums(builder, call, _mean, "mean")
+def _reducing(compute: Callable[..., Any], name: str) -> Callable[[Any, Any], Any | None]:
+    def legalize(builder: Any, call: Any) -> Any | None:
+        rank = _last_axes(call)
+        if not rank:
+            return None
+        # Fused with a normalization behind it, a mean of several axes would be computed for each of its rows.
+        attributes = {"op_pattern": _OPAQUE} if rank > 1 else {}
+        return builder.call_te(
+            compute, call.args[0], rank, bool(call.attrs.keepdims), primfunc_name_hint=name, primfunc_attrs=attributes
+        )
 
-
-def _with_variance(builder: Any, call: Any) -> Any | None:
-    return _with_sums(builder, call, _variance, "variance")
-
-
-def _with_sums(builder: Any, call: Any, compute: Callable[..., Any], name: str) -> Any | None:
-    rank = _last_axes(call)
-    if not rank:
-        return None
-    # Fused with a normalization behind it, a mean of several axes would be computed for each of its rows.
-    attributes = {"op_pattern": _OPAQUE} if rank > 1 else {}
-    return builder.call_te(
-        compute, call.args[0], rank, bool(call.attrs.keepdims), primfunc_name_hint=name, primfunc_attrs=attributes
-    )
+    return legalize
 
 
 def _last_axes(call: Any) -> int:
@@ -86,6 +82,16 @@ def _last_axes(call: Any) -> int:
     is_last = axes == list(range(len(sizes) - rank, len(sizes))) and rank < len(sizes)
     is_odd = rank > 1 or count % _LANES > 0
     return rank if is_last and is_odd and count > _LANES else 0
+
+
+def _sum(data: Any, rank: int, is_kept: bool) -> Any:
+    rows = _rows(data, rank)
+    return _as_wanted(_reduced(lambda *place: rows[place], rows.shape, "sum"), rank, is_kept=is_kept)
+
+
+def _most(data: Any, rank: int, is_kept: bool) -> Any:
+    rows = _rows(data, rank)
+    return _as_wanted(_reduced(lambda *place: rows[place], rows.shape, "max", te.max, tirx.max), rank, is_kept=is_kept)
 
 
 def _mean(data: Any, rank: int, is_kept: bool) -> Any:
@@ -120,18 +126,27 @@ def _rows(data: Any, rank: int) -> Any:
 
 def _mean_of(term: Callable[..., Any], shape: Any, name: str) -> Any:
     """Return the means of ``term(*place, index)`` along the last axis."""
+    total, share = _reduced(term, shape, f"{name}_sum"), tirx.const(1 / int(shape[-1]), _DTYPE)
+    return te.compute(shape[:-1], lambda *place: total[place] * share, name=name)
+
+
+def _reduced(
+    term: Callable[..., Any], shape: Any, name: str, reduce: Callable[..., Any] = te.sum,
+    join: Callable[[Any, Any], Any] = operator.add,
+) -> Any:  # fmt: skip
+    """Return the sums of ``term(*place, index)`` along the last axis: of whole vectors, and of what is left, joined."""
     outer, count = shape[:-1], int(shape[-1])
     whole = count - count % _LANES
 
-    def total(begin: int, end: int, suffix: str) -> Any:
+    def part(begin: int, end: int, suffix: str) -> Any:
         along = te.reduce_axis((0, end - begin), name="k")
-        return te.compute(outer, lambda *place: te.sum(term(*place, begin + along), axis=along), name=name + suffix)
+        return te.compute(outer, lambda *place: reduce(term(*place, begin + along), axis=along), name=name + suffix)
 
-    vectors, rest = total(0, whole, "_sum"), total(whole, count, "_rest") if whole < count else None
-    share = tirx.const(1 / count, _DTYPE)
-    return te.compute(
-        outer, lambda *place: (vectors[place] if rest is None else vectors[place] + rest[place]) * share, name=name
-    )
+    vectors = part(0, whole, "_vectors")
+    if whole == count:
+        return vectors
+    rest = part(whole, count, "_rest")
+    return te.compute(outer, lambda *place: join(vectors[place], rest[place]), name=name)
 
 
 def _as_wanted(found: Any, rank: int, *, is_kept: bool) -> Any:
@@ -143,6 +158,8 @@ def _as_wanted(found: Any, rank: int, *, is_kept: bool) -> Any:
 
 _OURS: dict[str, Callable[[Any, Any], Any | None]] = {
     "relax.nn.softmax": _with_softmax,
-    "relax.mean": _with_mean,
-    "relax.variance": _with_variance,
+    "relax.sum": _reducing(_sum, "sum"),
+    "relax.max": _reducing(_most, "max"),
+    "relax.mean": _reducing(_mean, "mean"),
+    "relax.variance": _reducing(_variance, "variance"),
 }

@@ -91,12 +91,16 @@ def instances() -> bytes:
         _node("InstanceNormalization", ["x", "scale", "bias"], ["images"]),
         _node("InstanceNormalization", ["line", "scale", "bias"], ["lines"]),
         _node("ReduceMean", ["x", "axes"], ["means"], keepdims=0),
+        _node("ReduceSum", ["x", "axes"], ["sums"], keepdims=1),
+        _node("ReduceMax", ["x", "axes"], ["most"], keepdims=0),
         _node("GlobalAveragePool", ["x"], ["pooled"]),
     ]
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     tensors = [axes, _floats("scale", (6,), weights), _floats("bias", (6,), weights)]
     image, line = (2, 6, 7, 9), (2, 6, 37)
-    outputs = {"images": image, "lines": line, "means": (2, 6), "pooled": (2, 6, 1, 1)}
+    outputs = {
+        "images": image, "lines": line, "means": (2, 6), "sums": (2, 6, 1, 1), "most": (2, 6), "pooled": (2, 6, 1, 1),
+    }  # fmt: skip
     return models.model(nodes, inputs={"x": image, "line": line}, outputs=outputs, tensors=tensors, opset=18)
 
 

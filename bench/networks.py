@@ -48,6 +48,90 @@ class UNet(nn.Module):
         return self.head(value)
 
 
+def _volume_block(inputs: int, outputs: int) -> nn.Sequential:
+    convolution = nn.Conv3d(inputs, outputs, 3, padding=1)
+    return nn.Sequential(convolution, nn.InstanceNorm3d(outputs, affine=True), nn.LeakyReLU())
+
+
+class UNet3d(nn.Module):
+    """Segmenter of volumes, with instance norm as in nnU-Net (Isensee et al. 2018, arXiv:1809.10486)."""
+
+    def __init__(self, classes: int = 2, width: int = 16) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(
+            _volume_block(inputs, outputs)
+            for inputs, outputs in ((1, width), (width, 2 * width), (2 * width, 4 * width))
+        )
+        widths = ((4 * width, 2 * width), (2 * width, width))
+        self.up = nn.ModuleList(nn.ConvTranspose3d(coarse, fine, 2, 2) for coarse, fine in widths)
+        self.merge = nn.ModuleList(_volume_block(coarse, fine) for coarse, fine in widths)
+        self.head = nn.Conv3d(width, classes, 1)
+
+    def forward(self, volume: Tensor) -> Tensor:
+        kept = [self.down[0](volume)]
+        for down in self.down[1:]:
+            kept.append(down(functional.max_pool3d(kept[-1], 2)))
+        value = kept.pop()
+        for up, merge in zip(self.up, self.merge, strict=True):
+            value = merge(torch.cat([up(value), kept.pop()], 1))
+        return self.head(value)
+
+
+class DeepLab(nn.Module):
+    """Atrous segmenter (Chen et al. 2017, arXiv:1706.05587) of small images, on MobileNetV3."""
+
+    def __init__(self, classes: int = 8) -> None:
+        super().__init__()
+        self.body = torchvision.models.segmentation.deeplabv3_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=classes
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.body(image)["out"]
+
+
+class PointNet(nn.Module):
+    """Classifier of point clouds (Qi et al. 2017, arXiv:1612.00593), without the input transform."""
+
+    def __init__(self, classes: int = 40) -> None:
+        super().__init__()
+        widths = (3, 64, 128, 1024)
+        layers = [
+            nn.Sequential(nn.Conv1d(inputs, outputs, 1), nn.BatchNorm1d(outputs), nn.ReLU())
+            for inputs, outputs in pairwise(widths)
+        ]
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Sequential(nn.Linear(widths[-1], 512), nn.ReLU(), nn.Linear(512, classes))
+
+    def forward(self, points: Tensor) -> Tensor:
+        return self.head(self.body(points).amax(2))
+
+
+class ConvTasNet(nn.Module):
+    """Separation of two speakers (Luo and Mesgarani 2019, arXiv:1809.07454), one repeat of six blocks."""
+
+    def __init__(self, filters: int = 128, hidden: int = 256) -> None:
+        super().__init__()
+        self.encoder = nn.Conv1d(1, filters, 16, 8)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv1d(filters, hidden, 1), nn.PReLU(), nn.GroupNorm(1, hidden),
+                nn.Conv1d(hidden, hidden, 3, padding=2**place, dilation=2**place, groups=hidden),
+                nn.PReLU(), nn.GroupNorm(1, hidden), nn.Conv1d(hidden, filters, 1),
+            )
+            for place in range(6)
+        )  # fmt: skip
+        self.masks = nn.Conv1d(filters, 2 * filters, 1)
+        self.decoder = nn.ConvTranspose1d(filters, 1, 16, 8)
+
+    def forward(self, signal: Tensor) -> Tensor:
+        code = value = self.encoder(signal)
+        for block in self.blocks:
+            value = value + block(value)
+        masks = torch.sigmoid(self.masks(value)).unflatten(1, (2, -1))
+        return self.decoder((masks * code.unsqueeze(1)).flatten(0, 1))
+
+
 class Espcn(nn.Module):
     """Super-resolution by sub-pixel convolution (Shi et al. 2016, arXiv:1609.05158)."""
 
@@ -346,6 +430,11 @@ def _segformer() -> nn.Module:
 
 BUILDERS: dict[str, Callable[[], nn.Module]] = {
     "unet": UNet,
+    "unet-3d": UNet3d,
+    "deeplab": DeepLab,
+    "r3d": torchvision.models.video.r3d_18,
+    "point-net": PointNet,
+    "conv-tasnet": ConvTasNet,
     "espcn": Espcn,
     "fsrcnn": Fsrcnn,
     "yolo": Yolo,

@@ -23,6 +23,7 @@ from tuner.engines.relax import concatenations, filtering, targets
 from tuner.engines.relax.machines import CACHE_BYTES, Machine, divisors, vector_width
 from tuner.engines.runtime import progress
 
+_log = logging.getLogger(__name__)
 _FEWEST_LINES = 4
 _UNEVEN = 4
 """Bands a thread from which on it does not matter that some thread has one more."""
@@ -271,8 +272,10 @@ def default(module: Any, target: Any) -> Any | None:
     for rule in (_filtered, _by_rows, _softmax_like, _joined, _tiled, _plain):
         try:
             return rule(s_tir.Schedule(module), machine, target)
-        except Exception as error:  # noqa: BLE001 - primitives raise ScheduleError, and others on unusual functions
-            logging.getLogger(__name__).debug("%s does not fit: %s", rule.__name__, error)
+        except (tvm.s_tir.ScheduleError, _Unfit) as error:
+            _log.debug("%s does not fit: %s", rule.__name__, error)
+        except Exception:  # noqa: BLE001 - primitives raise others on unusual functions
+            _log.warning("%s failed; another schedule is used", rule.__name__, exc_info=True)
     return None
 
 

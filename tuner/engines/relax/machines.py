@@ -8,6 +8,8 @@ from typing import Any
 
 from tuner.engines.relax import targets
 
+MOST_LANES = 16
+"""Of vectors of 32-bit numbers, on any target."""
 CACHE_BYTES = 1 << 19
 """Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
 _WORTH = 0.92

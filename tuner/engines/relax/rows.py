@@ -14,9 +14,11 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
+from tuner.engines.relax.machines import MOST_LANES
+
 _DTYPE = "float32"
-_LANES, _FEWEST_LANES = 16, 4
-"""Lanes of the widest vectors, and those of the narrowest that is worth splitting a sum for."""
+_FEWEST_LANES = 4
+"""Lanes of the narrowest vector that is worth splitting a sum for."""
 _OPAQUE = 8
 """TVM's pattern of functions that are not fused."""
 
@@ -43,12 +45,12 @@ def _with_softmax(builder: Any, call: Any) -> Any:
 def _softmax(data: Any, axis: int) -> Any:
     """Return TVM's fast softmax; rows that no vector divides are padded by minus infinity."""
     *outer, columns = data.shape
-    is_odd = isinstance(columns, tirx.IntImm) and int(columns) > _LANES and int(columns) % _FEWEST_LANES > 0
+    is_odd = isinstance(columns, tirx.IntImm) and int(columns) > MOST_LANES and int(columns) % _FEWEST_LANES > 0
     if axis % len(data.shape) != len(outer) or not is_odd:
         return topi.nn.fast_softmax(data, axis)
     nothing = -tirx.infinity(_DTYPE)
     padded = te.compute(
-        (*outer, math.ceil(int(columns) / _LANES) * _LANES),
+        (*outer, math.ceil(int(columns) / MOST_LANES) * MOST_LANES),
         lambda *place: tirx.if_then_else(place[-1] < columns, data[place], nothing),
         name="softmax_rows",
     )
@@ -80,8 +82,8 @@ def _last_axes(call: Any) -> int:
     rank = len(axes)
     count = math.prod(sizes[len(sizes) - rank :])
     is_last = axes == list(range(len(sizes) - rank, len(sizes))) and rank < len(sizes)
-    is_odd = rank > 1 or count % _LANES > 0
-    return rank if is_last and is_odd and count > _LANES else 0
+    is_odd = rank > 1 or count % _FEWEST_LANES > 0
+    return rank if is_last and is_odd and count > MOST_LANES else 0
 
 
 def _sum(data: Any, rank: int, is_kept: bool) -> Any:
@@ -136,7 +138,7 @@ def _reduced(
 ) -> Any:  # fmt: skip
     """Return the sums of ``term(*place, index)`` along the last axis: of whole vectors, and of what is left, joined."""
     outer, count = shape[:-1], int(shape[-1])
-    whole = count - count % _LANES
+    whole = count - count % MOST_LANES
 
     def part(begin: int, end: int, suffix: str) -> Any:
         along = te.reduce_axis((0, end - begin), name="k")

@@ -20,7 +20,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
 from tuner.engines.relax import concatenations, filtering, targets
-from tuner.engines.relax.machines import CACHE_BYTES, Machine, divisors, vector_width
+from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, vector_width
 from tuner.engines.runtime import progress
 
 _log = logging.getLogger(__name__)
@@ -301,7 +301,7 @@ def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG0
                 schedule.compute_inline(block)
     sums = [block for block in _blocks(schedule) if _is_reduction(schedule, block)]
     # What remains of a row behind whole vectors is added up by itself.
-    long = [block for block in sums if _reduced_size(schedule, block) > machine.lanes] or sums
+    long = [block for block in sums if _reduced_size(schedule, block) > MOST_LANES] or sums
     partial = {_name(schedule, _in_lanes(schedule, block, machine)) for block in long}
     blocks = _blocks(schedule)
     last = [block for block in blocks if not schedule.get_consumers(block)]
@@ -470,7 +470,7 @@ def _crossed(schedule: Any, block: Any) -> int | None:
     for each in statement.iter_vars:
         known.bind(each.var, each.dom)
     read = max(statement.reads, key=lambda each: _bytes(each.source), default=None)
-    if read is None or _bytes(read.source) < _bytes(statement.writes[0].source):
+    if read is None or not read.region or _bytes(read.source) < _bytes(statement.writes[0].source):
         return None
     along = known.simplify(read.region[-1].min)
     places = [place for place, each in enumerate(variables[:-1]) if along.same_as(each)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +70,7 @@ def run(context: JobContext) -> BaselineResult:
         build_seconds=untuned.build_seconds,
         start_seconds=untuned.start_seconds,
         verify_seconds=untuned.verify_seconds,
+        took={name: untuned.took[name] for name in right},
         engine=fastest,
         engines={name: seconds.get(name) for name in right},
         ranges={name: _range(samples[build]) for name, build in started.items()},
@@ -159,9 +161,9 @@ class _Builds:
         self.build_seconds = self.start_seconds = self.verify_seconds = 0.0
         """The longest time of each of these."""
         self._engines = placing.engines(context)
-        self._took = _expected(self._engines, context.first_size)
+        self.took = _expected(self._engines, context.first_size)
         """Seconds to build and verify, by engine."""
-        self._alone = len(self._engines) == 1
+        self.is_alone = len(self._engines) == 1
         self._errors: dict[str, errors.TunesmithError] = {}
         """Of engines that cannot build or run the model."""
 
@@ -202,7 +204,7 @@ class _Builds:
     def has_time(self, engine: str) -> bool:
         """Whether a build that takes as long as the engine's last one, or else as the longest, ends before the search
         has to begin."""
-        expected = self._took.get(engine, max(self._took.values(), default=0.0))
+        expected = self.took.get(engine, max(self.took.values(), default=0.0))
         return self._context.limit.spent + expected <= self._context.limit.around
 
     def _led(self, engine: str) -> bool:
@@ -223,7 +225,7 @@ class _Builds:
             found = self._checked(name)
         except errors.TunesmithError as error:
             recovery.tolerate(context, error)
-            if self._alone:
+            if self.is_alone:
                 raise
             self._errors[name] = error
             self._drop(f"{name} cannot build or run the model: {error.message[:500].rstrip('.')}")
@@ -234,7 +236,7 @@ class _Builds:
         verify_seconds = context.limit.spent - built_at
         self.build_seconds = max(self.build_seconds, seconds)
         self.verify_seconds = max(self.verify_seconds, verify_seconds)
-        self._took[name] = seconds + verify_seconds
+        self.took[name] = seconds + verify_seconds
         return True
 
     def _checked(self, name: str) -> Verification | None:
@@ -295,20 +297,20 @@ class _Builds:
 
     def _drop(self, reason: str) -> None:
         self.choice.append(f"{reason}.")
-        if not self._alone:
+        if not self.is_alone:
             self._context.note(f"{reason}; continuing without it")
 
 
 def _expected(engines: Sequence[str], first_size: BaselineResult | None) -> dict[str, float]:
-    """What builds of a later size may take: as long as the longest of the first size, where all engines were tried."""
-    return dict.fromkeys(engines, first_size.build_seconds + first_size.verify_seconds) if first_size else {}
+    """What builds of a later size may take: as long as those of the first; without end if that has no correct one."""
+    return {name: first_size.took.get(name, math.inf) for name in engines} if first_size else {}
 
 
 class _Rewritten:
     """Builds of the rewritten network by each engine, without records: a search starts from these.
 
-    Only where there is a choice between engines, for which untuned builds tell too little. A wrong build is left out:
-    it will not be published, so its time must not decide which engine leads.
+    Only where several engines import the model, for whose choice untuned builds tell too little. A wrong build is left
+    out: it will not be published, so its time must not decide which engine leads.
     """
 
     def __init__(self, context: JobContext, untuned: _Builds) -> None:
@@ -319,7 +321,7 @@ class _Rewritten:
 
     def make(self, right: Sequence[str]) -> _Rewritten:
         context = self._context
-        if len(right) > 1 and context.rewrites and context.measures:
+        if not self._untuned.is_alone and context.rewrites and context.measures:
             usual = precisions.first(context.request)
             # A quick engine takes a few seconds, and its build often gains more than the search of a small budget.
             able = [name for name in right if name in _QUICK or self._untuned.has_time(name)]

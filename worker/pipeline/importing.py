@@ -44,11 +44,11 @@ _REWRITING_TEXTS = {
         "computed without weights that meet padding alone",
         "computed without weights that meet padding alone",
     ),
-    "volumes": ("convolution of volumes", "computed plane by plane", "computed plane by plane"),
+    "volumes": ("three-dimensional convolution", "computed plane by plane", "computed plane by plane"),
     "lines": ("one-dimensional convolution", "moved to the innermost axis", "moved to the innermost axis"),
     "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
     "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),
-    "resized": ("resizing of few channels", "replaced by products", "replaced by products"),
+    "resized": ("resize operator", "replaced by products", "replaced by products"),
     "rows": ("matrix product", "computed with a padded sequence", "computed with padded sequences"),
     "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),
 }

@@ -269,13 +269,13 @@ def apply(module: Any, target: Any) -> Any:
 def default(module: Any, target: Any) -> Any | None:
     """Return the CPU ``Schedule`` of a module with one function, or None if no rule fits."""
     machine = Machine.of(target)
-    for rule in (_filtered, _by_rows, _softmax_like, _joined, _tiled, _plain):
+    for rule in RULES:
         try:
             return rule(s_tir.Schedule(module), machine, target)
         except (tvm.s_tir.ScheduleError, _Unfit) as error:
             _log.debug("%s does not fit: %s", rule.__name__, error)
         except Exception:  # noqa: BLE001 - primitives raise others on unusual functions
-            _log.warning("%s failed; another schedule is used", rule.__name__, exc_info=True)
+            _log.info("%s failed; another schedule is used", rule.__name__, exc_info=True)
     return None
 
 
@@ -301,13 +301,13 @@ def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG0
                 schedule.compute_inline(block)
     sums = [block for block in _blocks(schedule) if _is_reduction(schedule, block)]
     # What remains of a row behind whole vectors is added up by itself.
-    long = [block for block in sums if _reduced_size(schedule, block) > MOST_LANES] or sums
+    long = [block for block in sums if _reduced_size(schedule, block) >= MOST_LANES] or sums
     partial = {_name(schedule, _in_lanes(schedule, block, machine)) for block in long}
     blocks = _blocks(schedule)
     last = [block for block in blocks if not schedule.get_consumers(block)]
     if len(last) != 1:
         raise _Unfit("several results")
-    row = schedule.fuse(*schedule.get_loops(last[0])[:-1])
+    row = schedule.fuse(*_row_loops(schedule, last[0], sums[0]))
     if _is_worth_threads(schedule, last[0], machine):
         schedule.parallel(row)
     for block in reversed(blocks):
@@ -317,6 +317,13 @@ def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG0
     for block in blocks:
         _fill_vectors(schedule, block, machine, is_partial=_name(schedule, block) in partial)
     return schedule
+
+
+def _row_loops(schedule: Any, last: Any, reduction: Any) -> list[Any]:
+    """Return the loops of the last block that a reduction has, too; all of them if its results are the last block's."""
+    loops = schedule.get_loops(last)
+    results = [int(size) for size in schedule.get(reduction).writes[0].source.shape]
+    return loops if [int(schedule.get(loop).extent) for loop in loops] == results else loops[:-1]
 
 
 def _reduced_size(schedule: Any, block: Any) -> int:
@@ -349,6 +356,8 @@ def _fill_vectors(schedule: Any, block: Any, machine: Machine, *, is_partial: bo
         for loop, variable in zip(own, schedule.get(block).iter_vars, strict=False)
         if variable.iter_type == tirx.IterVar.CommReduce
     ]
+    if not own:
+        return
     if not _is_reduction(schedule, block):
         if math.prod(int(schedule.get(loop).extent) for loop in own[:-1]) > 1:
             raise _Unfit("its rows are not those of its result")
@@ -425,6 +434,12 @@ def _plain(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001
     return schedule
 
 
+RULES: tuple[Callable[[Any, Machine, Any], Any], ...] = (
+    _filtered, _by_rows, _softmax_like, _joined, _tiled, _plain,
+)  # fmt: skip
+"""In order; the first one that fits a function schedules it."""
+
+
 class _Unfit(Exception):
     """A rule does not apply to a function."""
 
@@ -475,7 +490,7 @@ def _crossed(schedule: Any, block: Any) -> int | None:
     along = known.simplify(read.region[-1].min)
     places = [place for place, each in enumerate(variables[:-1]) if along.same_as(each)]
     extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
-    return places[0] if places and min(extents[places[0]], extents[-1]) > 1 else None
+    return places[0] if places and extents[-1] > 1 and max(divisors(extents[places[0]], _TILE)) > 1 else None
 
 
 def _transpose(schedule: Any, others: list[Any], crossed: Any, last: Any) -> None:

@@ -54,17 +54,18 @@ class _Cutting(graphs.GraphWalk[graphs.Turned]):
         strides, dilations = (graphs.attribute(node, name) or ones for name in ("strides", "dilations"))
         pads = list(graphs.attribute(node, "pads") or [0] * (2 * rank))
         sizes = list(kernel.dims[2:])
+        axes = [
+            _axis(source[2 + at], shape[2 + at], sizes[at], strides[at], dilations[at], pads[at]) for at in range(rank)
+        ]
+        if not any(axes):
+            return None
         weights = self.array(kernel.name)
-        cut = False
-        for at in range(rank):
-            axis = _axis(source[2 + at], shape[2 + at], sizes[at], strides[at], dilations[at], pads[at])
+        for at, axis in enumerate(axes):
             if axis is not None:
-                cut = True
                 weights = weights.take(range(axis.first, axis.last + 1), axis=2 + at)
                 pads[at], pads[at + rank], sizes[at] = axis.before, axis.after, axis.last + 1 - axis.first
-        if not cut:
-            return None
         self.count += 1
+        self.need(node.input[0])
         given = [node.input[0], self.constant(kernel.name, weights), *node.input[2:]]
         return graphs.Turned(name=self.emit_like(node, given, kernel_shape=sizes, pads=pads))
 

@@ -57,6 +57,7 @@ class _Raising(graphs.GraphWalk[graphs.Turned]):
         if graphs.attribute(node, "auto_pad", b"NOTSET") != b"NOTSET" or graphs.attribute(node, "output_shape"):
             return None
         self.count += 1
+        self.need(node.input[0])
         data = self.reshaped(node.input[0], (*source[:2], 1, source[2]), self.names.new(f"{node.input[0]}_turned"))
         weights = self.constant(kernel.name, self.array(kernel.name)[:, :, None])
         images = {name: [0 if name == "output_padding" else 1, value] for name, value in along.items()}

@@ -71,7 +71,7 @@ class _Slicing(graphs.GraphWalk[_Planes]):
         if node.op_type == "ConvTranspose":
             return self._transposed(node, shape)
         if node.op_type in graphs.ELEMENTWISE:
-            return self.elementwise(node, shape)
+            return self.elementwise(node, shape) if all(self._fits(name, shape) for name in node.input) else None
         if node.op_type == "Concat":
             return self._concatenation(node)
         if node.input[0] not in self.forms:
@@ -85,17 +85,22 @@ class _Slicing(graphs.GraphWalk[_Planes]):
         apart = self.reshaped(form.name, (depth, batch, channels, *image), self.names.new(f"{name}_apart"))
         self.emit("Transpose", [apart], name, perm=[1, 2, 0, 3, 4])
 
+    def _fits(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Return whether a tensor broadcasts to this shape in the form of planes, too."""
+        by_channel = (1, shape[1], 1, 1, 1)
+        if name in self.constants:
+            dims = self.constants[name].dims
+            return (*[1] * (_RANK - len(dims)), *dims) in (by_channel, (1,) * _RANK)
+        given = self.shapes.get(name)
+        return not name or given == shape or (shape[0] == 1 and given == by_channel)
+
     def operand(self, name: str, shape: tuple[int, ...], form: _Planes) -> str | None:  # noqa: ARG002
-        constant = self.constants.get(name)
-        if constant is None:
-            if name and self.shapes.get(name) != shape:
-                return None
+        if not name or name not in self.constants:
             return self._planes(name) if name else ""
-        dims = (*[1] * (_RANK - len(constant.dims)), *constant.dims)
-        if all(size == 1 for size in dims):
-            return name if len(constant.dims) < _RANK else self.constant(name, self.array(name).reshape(1, 1, 1, 1))
-        is_by_channel = dims == (1, shape[1], 1, 1, 1)
-        return self.constant(name, self.array(name).reshape(1, shape[1], 1, 1)) if is_by_channel else None
+        dims = self.constants[name].dims
+        if len(dims) < _RANK - 1:
+            return name
+        return self.constant(name, self.array(name).reshape(1, -1, 1, 1))
 
     def _convolution(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Planes | None:
         kernel = self.constants.get(node.input[1])
@@ -152,7 +157,11 @@ class _Slicing(graphs.GraphWalk[_Planes]):
             return None
         if not self._can_slice(window, shape):
             return None
-        pooled = self.emit_like(node, [self.forms[node.input[0]].name], **window.in_planes)
+        attributes = window.in_planes
+        if graphs.attribute(node, "dilations") is None:
+            # Older operator sets have none.
+            del attributes["dilations"]
+        pooled = self.emit_like(node, [self.forms[node.input[0]].name], **attributes)
         slices = self._neighbours(pooled, window, shape)
         if len(slices) == 1:
             return _Planes(name=slices[0])

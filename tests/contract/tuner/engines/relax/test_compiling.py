@@ -145,6 +145,50 @@ def test_means_of_several_axes_and_odd_rows_are_summed_in_vectors(
     assert sum(name.startswith(("mean", "variance", "sum", "max")) for name in called) == 6
 
 
+RULES = """
+import json, sys
+from tvm import ir, s_tir, tirx
+from tuner.engines.relax import importing, lowering, schedules
+from tuner.engines.relax.machines import Machine
+build = lowering.Lowering.of({"target": sys.argv[2], "threads": 1, "rewrite": True})
+found = {}
+for variable, function in lowering.lower(importing.load(sys.argv[1]), build).functions_items():
+    if isinstance(function, tirx.PrimFunc):
+        for rule in schedules.RULES:
+            try:
+                with build.target:
+                    text = rule(s_tir.Schedule(ir.IRModule({"main": function})), Machine.of(build.target), build.target)
+            except Exception:
+                continue
+            found[variable.name_hint] = [rule.__name__, text.mod.script()]
+            break
+print(json.dumps(found))
+"""
+
+
+def _rules(model: Path, target: str) -> dict[str, list[str]]:
+    """The rule that schedules each function of an untuned build, and the schedule."""
+    found: dict[str, list[str]] = asking.told_inside("relax", RULES, model, target)
+    return found
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "haswell"])
+def test_rows_are_summed_in_lanes_and_transpositions_run_in_tiles(
+    reference: EngineSession, tmp_path: Path, cpu: str
+) -> None:
+    target = f"llvm -mcpu={cpu}"
+    model = asking.prepare(reference, networks.instances(), tmp_path)[0]
+    rows = {name: found for name, found in _rules(model, target).items() if "mean" in name or "variance" in name}
+    assert {rule for rule, _ in rows.values()} == {"_by_rows"}, {name: rule for name, (rule, _) in rows.items()}
+    assert all("T.vectorized" in text for _, text in rows.values())
+    model = asking.prepare(reference, networks.line_of_a_batch(), tmp_path)[0]
+    [[rule, _]] = [found for name, found in _rules(model, target).items() if "conv2d" in name]
+    assert rule == "_tiled"
+    model = asking.prepare(reference, networks.transposes(), tmp_path)[0]
+    tiled = [name for name, (_, text) in _rules(model, target).items() if "T.vectorized(T.int64(8))" in text]
+    assert len(tiled) >= 2
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_transpositions_are_exact(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, threads: int

@@ -85,7 +85,7 @@ def rows(columns: int) -> bytes:
 
 
 def instances() -> bytes:
-    """Means and normalization of ``x`` [2, 6, 7, 9], along axes that no vector divides, and of ``line`` [2, 6, 37]."""
+    """Means and normalization along axes that no vector divides: of ``x`` [2, 6, 5, 5], and of ``line`` [2, 6, 37]."""
     axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))
     nodes = [
         _node("InstanceNormalization", ["x", "scale", "bias"], ["images"]),
@@ -97,7 +97,7 @@ def instances() -> bytes:
     ]
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     tensors = [axes, _floats("scale", (6,), weights), _floats("bias", (6,), weights)]
-    image, line = (2, 6, 7, 9), (2, 6, 37)
+    image, line = (2, 6, 5, 5), (2, 6, 37)
     outputs = {
         "images": image, "lines": line, "means": (2, 6), "sums": (2, 6, 1, 1), "most": (2, 6), "pooled": (2, 6, 1, 1),
     }  # fmt: skip

@@ -21,7 +21,9 @@ while len(told) < 120:
     group = pick(1, 4)
     y = network.add("Conv", "x", network.random(4, 4 // group, *kernel), network.random(4), group=group,
                     strides=[pick(1, 2, 3) for _ in sizes], dilations=dilations, pads=pads)
-    told.append(told_of(network.model(network.add("Relu", y))))
+    z = network.add("Conv", y, network.random(4, 4, *kernel), dilations=dilations, pads=[d * (k - 1) // 2 for k, d in
+                    zip(kernel, dilations)] * 2)
+    told.append(told_of(network.model(network.add("Relu", z), network.add("Neg", y))))
 """
 
 ATROUS = """

@@ -186,7 +186,7 @@ class BaselineResult(StageResult):
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Least and most seconds per run that were measured of each engine's faster build."""
     rewritten: dict[str, float] = field(default_factory=dict)
-    """Seconds per run of builds of the rewritten network without records, by engine; none where one engine imports the model."""
+    """Seconds per run of builds of the rewritten network without records, by engine; none if one imports the model."""
     took: dict[str, float] = field(default_factory=dict)
     """Seconds to build and verify each correct untuned build, by engine."""
     verifications: dict[str, Verification] = field(default_factory=dict)

@@ -268,15 +268,20 @@ def apply(module: Any, target: Any) -> Any:
 
 def default(module: Any, target: Any) -> Any | None:
     """Return the CPU ``Schedule`` of a module with one function, or None if no rule fits."""
+    return fitting(module, target)[1]
+
+
+def fitting(module: Any, target: Any) -> tuple[str, Any | None]:
+    """Likewise, with the name of the rule; the name is empty if none fits."""
     machine = Machine.of(target)
-    for rule in RULES:
+    for rule in (_filtered, _by_rows, _softmax_like, _joined, _tiled, _plain):
         try:
-            return rule(s_tir.Schedule(module), machine, target)
+            return rule.__name__, rule(s_tir.Schedule(module), machine, target)
         except (tvm.s_tir.ScheduleError, _Unfit) as error:
             _log.debug("%s does not fit: %s", rule.__name__, error)
         except Exception:  # noqa: BLE001 - primitives raise others on unusual functions
             _log.info("%s failed; another schedule is used", rule.__name__, exc_info=True)
-    return None
+    return "", None
 
 
 def _scheduled(function: Any, target: Any) -> Any:
@@ -432,12 +437,6 @@ def _plain(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001
     for block in _blocks(schedule):
         _run_in_parallel(schedule, block, machine)
     return schedule
-
-
-RULES: tuple[Callable[[Any, Machine, Any], Any], ...] = (
-    _filtered, _by_rows, _softmax_like, _joined, _tiled, _plain,
-)  # fmt: skip
-"""In order; the first one that fits a function schedules it."""
 
 
 class _Unfit(Exception):

@@ -147,21 +147,15 @@ def test_means_of_several_axes_and_odd_rows_are_summed_in_vectors(
 
 RULES = """
 import json, sys
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 from tuner.engines.relax import importing, lowering, schedules
-from tuner.engines.relax.machines import Machine
 build = lowering.Lowering.of({"target": sys.argv[2], "threads": 1, "rewrite": True})
 found = {}
-for variable, function in lowering.lower(importing.load(sys.argv[1]), build).functions_items():
-    if isinstance(function, tirx.PrimFunc):
-        for rule in schedules.RULES:
-            try:
-                with build.target:
-                    text = rule(s_tir.Schedule(ir.IRModule({"main": function})), Machine.of(build.target), build.target)
-            except Exception:
-                continue
-            found[variable.name_hint] = [rule.__name__, text.mod.script()]
-            break
+with build.target:
+    for variable, function in lowering.lower(importing.load(sys.argv[1]), build).functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            rule, schedule = schedules.fitting(ir.IRModule({"main": function}), build.target)
+            found[variable.name_hint] = [rule, schedule.mod.script()]
 print(json.dumps(found))
 """
 

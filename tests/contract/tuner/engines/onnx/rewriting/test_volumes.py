@@ -47,6 +47,22 @@ network = Network([1, 4, 4, 4])
 told.append(told_of(network.model(network.add("Conv", "x", network.random(4, 4, 2, 2)))))
 """
 
+BATCH = """
+network = Network([4, 8, 20, 20])
+y = network.add("Relu", network.add("Conv", "x", network.random(62, 8, 3, 3), network.random(62)))
+y = network.add("Pad", y, network.weight(np.array([1, 0, 0, 0, 1, 0, 0, 0])))
+bounds = [network.weight(np.array([each])) for each in (1, 6, 0, 2)]
+y = network.add("Slice", y, *bounds)
+told = [told_of(network.model(network.add("Conv", y, network.random(64, 62, 3, 3))))]
+"""
+
+
+def test_channels_stay_padded_through_planes_that_are_added_and_chosen() -> None:
+    [network] = rewritten.told("aligned.padding", BATCH)
+    assert network["error"] < 1e-5
+    # Nothing cuts the padding in between.
+    assert (network["count"], network["operators"]) == (1, ["Conv", "Relu", "Pad", "Slice", "Conv"])
+
 
 def test_convolutions_of_planes_compute_what_those_of_volumes_did() -> None:
     networks = rewritten.told("volumes", RANDOM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import tempfile
@@ -229,6 +230,7 @@ def _folded(
         folded = models.read_optimized(target)
     except EngineFailure:
         return None
+    _name_constants(folded, static)
     if any(node.domain not in models.STANDARD_DOMAINS for node in folded.graph.node):
         return None
     # The optimizer imports its own operator sets even if it does not use them.
@@ -246,6 +248,28 @@ def _folded(
         # ONNX Runtime replaces an operator that it lacks by its definition, whose sizes only the next folding knows.
         return _folded(folded, inputs, expected, folder) or folded
     return folded
+
+
+def _name_constants(folded: onnx.ModelProto, static: onnx.ModelProto) -> None:
+    """Rename the constants that folding added, in place.
+
+    ONNX Runtime names the sizes around a Gemm that it makes. Given the result, it uses these names once more, and then
+    refuses the model.
+    """
+    known, values = _values(static), _values(folded)
+    added = [tensor.name for tensor in folded.graph.initializer if tensor.name not in known]
+    free = (name for name in map("folded_{}".format, itertools.count()) if name not in values)
+    names = dict(zip(added, free, strict=False))
+    for tensor in folded.graph.initializer:
+        tensor.name = names.get(tensor.name, tensor.name)
+    for node in importing.every_node(folded.graph.node):
+        node.input[:] = [names.get(name, name) for name in node.input]
+
+
+def _values(model: onnx.ModelProto) -> set[str]:
+    """Return the names of initializers and of what operators compute."""
+    computed = {name for node in importing.every_node(model.graph.node) for name in node.output}
+    return computed | {tensor.name for tensor in model.graph.initializer}
 
 
 def _agrees(folded: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> bool:

@@ -197,6 +197,47 @@ def test_the_only_possible_branch_is_taken(tmp_path: Path) -> None:
     assert inside.run(_BRANCHES, tmp_path) == [["MatMul", "Relu"], taken, taken, "invalid_model"]
 
 
+_ATTENTION = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx import preparing
+
+dice = np.random.default_rng(0)
+nodes, tensors = [], []
+def tensor(name, values):
+    tensors.append(numpy_helper.from_array(values, name))
+    return name
+def weights(name, *shape):
+    return tensor(name, dice.standard_normal(shape).astype(np.float32))
+def emit(operator, inputs, name, **attributes):
+    nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+    return name
+def dense(given, name):
+    return emit("Add", [weights(f"{name}-b", 16), emit("MatMul", [given, weights(f"{name}-w", 16, 16)], f"{name}-p")], name)
+def heads(given, *order):
+    split = emit("Reshape", [given, "split"], f"{given}-split")
+    return emit("Transpose", [split], f"{given}-heads", perm=order)
+
+tensor("split", np.array([1, 6, 2, 8]))
+tensor("whole", np.array([1, 6, 16]))
+x = emit("LayerNormalization", [dense("x", "embedded"), weights("scale", 16), weights("bias", 16)], "normal", axis=-1)
+q, k, v = heads(dense(x, "q"), 0, 2, 1, 3), heads(dense(x, "k"), 0, 2, 3, 1), heads(dense(x, "v"), 0, 2, 1, 3)
+scores = emit("Div", [emit("MatMul", [q, k], "products"), tensor("root", np.array(8**0.5, np.float32))], "scores")
+read = emit("MatMul", [emit("Softmax", [scores], "shares", axis=-1), v], "read")
+out = dense(emit("Reshape", [emit("Transpose", [read], "turned", perm=[0, 2, 1, 3]), "whole"], "joined"), "out")
+emit("Relu", [dense(emit("Add", [out, x], "sum"), "last")], "y")
+values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 6, 16]) for name in "xy"]
+graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), sys.argv[1])
+told = preparing.prepare(sys.argv[1], {}, sys.argv[1] + ".prepared")["folded"]
+"""
+
+
+def test_attention_is_folded(tmp_path: Path) -> None:
+    """ONNX Runtime must open what it has folded once more; it uses its own names of constants again."""
+    assert inside.run(_ATTENTION, tmp_path / "model.onnx")
+
+
 def test_prepare_fixes_every_dimension(reference: EngineSession, tmp_path: Path) -> None:
     facts = _prepare(reference, tmp_path, models.small_network(), image=[2, 3, 12, 20])
     assert facts["inputs"] == [{"name": "image", "dtype": "float32", "shape": [2, 3, 12, 20]}]

@@ -472,6 +472,26 @@ def lower_bounds() -> bytes:
     return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"low": (1, 4, 6, 6), "high": (1, 4, 6, 6)}, tensors=bounds)
 
 
+STACKS = (
+    ((2, 3, 4), (4, 5), (2, 3, 5)),
+    ((3, 4), (2, 4, 5), (2, 3, 5)),
+    ((2, 1, 3, 4), (1, 6, 4, 5), (2, 6, 3, 5)),
+    ((5, 2, 3, 4), (2, 4, 5), (5, 2, 3, 5)),
+    ((7, 3, 4), (4,), (7, 3)),
+)
+"""Shapes of two operands of ``MatMul`` and of their product."""
+
+
+def products_of_stacks() -> bytes:
+    """A ``MatMul`` for each of ``STACKS``: ``a0`` and ``b0`` to ``y0``, …"""
+    places = range(len(STACKS))
+    return model(
+        [_node("MatMul", [f"a{each}", f"b{each}"], [f"y{each}"]) for each in places],
+        inputs={f"{side}{each}": STACKS[each][index] for each in places for index, side in enumerate("ab")},
+        outputs={f"y{each}": STACKS[each][2] for each in places},
+    )
+
+
 def unchanged() -> bytes:
     """An ``Identity``: ``x`` [1, 4] to ``y`` [1, 4]."""
     return model([_node("Identity", ["x"], ["y"])], inputs={"x": (1, 4)}, outputs={"y": (1, 4)})

@@ -6,12 +6,14 @@ Relay expression, like those of ``tvm.relay.frontend.onnx``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import relay
 from tvm.relay.frontend import onnx as frontend
-from tvm.relay.frontend.common import infer_shape
+from tvm.relay.frontend.common import infer_shape, infer_type
 
 Converter = Callable[[Sequence[Any], Mapping[str, Any], Any], Any]
 
@@ -22,8 +24,10 @@ def add(operator: str, converter: Converter) -> None:
     """Use ``converter`` for every node of that type, even if the importer has its own."""
     if not _added:
         original = frontend._get_convert_map
-        frontend._get_convert_map = lambda opset: {**original(opset), **_added}
+        # The importer asks for the map at every node.
+        frontend._get_convert_map = functools.cache(lambda opset: {**original(opset), **_added})
     _added[operator] = converter
+    frontend._get_convert_map.cache_clear()
 
 
 def install() -> None:
@@ -31,6 +35,7 @@ def install() -> None:
     add("GridSample", grid_sample)
     add("TopK", top_k)
     add("Clip", clip)
+    add("MatMul", matrix_product)
     frontend.Reduce._impl_v12 = frontend.Reduce._impl_v13 = classmethod(_reduce)
 
 
@@ -73,6 +78,35 @@ def clip(inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any) 
     if low is not None:
         data = relay.maximum(data, low)
     return data if high is None else relay.minimum(data, high)
+
+
+def matrix_product(inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any) -> Any:
+    """Convert MatMul, to what TVM's own converter makes of it.
+
+    That one computes the shapes of tensors of three or more dimensions with compiled code, half a second a product.
+    """
+    shapes = [infer_shape(each) for each in inputs]
+    if max(map(len, shapes)) == 2 or min(map(len, shapes)) == 1 or not all(map(_is_static, shapes)):
+        return frontend.MatMul._impl_v1(inputs, attributes, parameters)
+    (left, right), (of_left, of_right) = inputs, shapes
+    batch, dtype = np.broadcast_shapes(of_left[:-2], of_right[:-2]), infer_type(left).checked_type.dtype
+    if len(of_right) == 2:
+        product = relay.nn.dense(relay.reshape(left, (-1, of_left[-1])), relay.transpose(right), out_dtype=dtype)
+    else:
+        stacks = [_stack(each, shape, batch) for each, shape in zip(inputs, shapes, strict=True)]
+        product = relay.nn.batch_matmul(stacks[0], relay.transpose(stacks[1], (0, 2, 1)), out_dtype=dtype)
+    return relay.reshape(product, (*batch, of_left[-2], of_right[-1]))
+
+
+def _stack(matrices: Any, shape: tuple[int, ...], batch: tuple[int, ...]) -> Any:
+    """Return the matrices along one axis, repeated to ``batch``."""
+    if shape[:-2] != batch:
+        matrices = relay.broadcast_to(matrices, (*batch, *shape[-2:]))
+    return matrices if len(batch) == 1 else relay.reshape(matrices, (-1, *shape[-2:]))
+
+
+def _is_static(shape: Sequence[Any]) -> bool:
+    return all(isinstance(size, int) for size in shape)
 
 
 def _reduce(cls: Any, inputs: Any, attributes: Mapping[str, Any], parameters: Any) -> Any:

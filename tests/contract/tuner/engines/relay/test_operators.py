@@ -50,3 +50,15 @@ def test_clips_with_one_bound_agree_with_the_reference(
     actual = asking.run(relay, tmp_path / "b", inputs, tmp_path / "a.npz")
     outputs = asking.compare_with_model(reference, prepared, inputs, actual)
     assert [(output["output"], output["passed"]) for output in outputs] == [("low", True), ("high", True)]
+
+
+def test_products_of_stacks_agree_with_the_reference(
+    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    prepared, specs = asking.prepare(reference, models.products_of_stacks(), tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    relay.request("compile", {**place, "model": str(prepared), "out_dir": str(tmp_path / "b")}, timeout=200)
+    actual = asking.run(relay, tmp_path / "b", inputs, tmp_path / "a.npz")
+    outputs = asking.compare_with_model(reference, prepared, inputs, actual)
+    assert {output["passed"] for output in outputs} == {True}
+    assert len(outputs) == len(models.STACKS)

@@ -36,3 +36,14 @@ def mutate(module: Any, mutator: Callable[[Any], Any]) -> Any:
         if isinstance(function, relax.Function):
             module[variable] = mutator(function).visit_expr(function)
     return module
+
+
+def legalized(name: str, ours: Callable[[Any, Any], Any | None]) -> Callable[[Any, Any], Any]:
+    """Return a function for ``LegalizeOps``: ``ours``, and TVM's own for other dtypes than float32 and for None."""
+    usual = tvm.ir.Op.get(name).get_attr("FLegalize")
+
+    def legalize(builder: Any, call: Any) -> Any:
+        made = ours(builder, call) if call.args[0].ty.dtype == "float32" else None
+        return usual(builder, call) if made is None else made
+
+    return legalize

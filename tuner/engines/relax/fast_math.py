@@ -2,17 +2,19 @@
 
 Like ``tuner.engines.relay.fast_math``: TVM's ``topi.fast_exp`` (Cephes' polynomial), ``fast_tanh`` and ``fast_erf``
 (Eigen's rational functions) in float32. Their measured errors are in docs/decisions/0019-cheaper-operators.md.
+Logarithm, sine and cosine, which TVM has not, are Cephes' ``logf``, ``sinf`` and ``cosf``.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, topi
+from tvm import relax, te, tirx, topi
 
 from tuner.engines.relax import calls
 
@@ -103,6 +105,13 @@ _POWERS: dict[float, Callable[[Any, Emit], Any]] = {
 }
 
 
+def _log_softmax(call: Any, emit: Emit) -> Any:
+    value, axis = call.args[0], int(call.attrs.axis)
+    lower = emit(relax.op.subtract(value, emit(relax.op.max(value, axis, keepdims=True))))
+    total = emit(relax.op.sum(emit(relax.op.exp(lower)), axis, keepdims=True))
+    return relax.op.subtract(lower, emit(relax.op.log(total)))
+
+
 def _constant(value: Any) -> Any | None:
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
@@ -116,26 +125,102 @@ _PLAIN: dict[str, Callable[[Any, Emit], Any]] = {
     "relax.nn.silu": _silu,
     "relax.nn.gelu": _gelu,
     "relax.nn.gelu_tanh": _gelu_tanh,
+    "relax.nn.log_softmax": _log_softmax,
     "relax.divide": _divided,
     "relax.power": _power,
 }
 
 
-def _legalized(name: str, compute: Callable[..., Any], attributes: Callable[[Any], tuple[Any, ...]]) -> Any:
-    usual = tvm.ir.Op.get(name).get_attr("FLegalize")
+def _fast_log(data: Any) -> Any:
+    """Return natural logarithms, of float32, off by less than one unit in the last place."""
+    return te.compute(data.shape, lambda *place: _log(data[place]))
 
-    def legalize(builder: Any, call: Any) -> Any:
-        if call.args[0].ty.dtype != _DTYPE:
-            return usual(builder, call)
-        return builder.call_te(compute, call.args[0], *attributes(call.attrs))
 
-    return legalize
+_LOG = (
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+    2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+)  # fmt: skip
+"""Of ``log(1 + x)`` less ``x - x²/2``, divided by x³."""
+_LOG_OF_2 = (0.693359375, -2.12194440e-4)
+"""The number in two parts: products of the first one with exponents are exact."""
+_SMALLEST_NORMAL, _LARGEST = float(np.finfo(_DTYPE).tiny), float(np.finfo(_DTYPE).max)
+_SCALE_BITS, _MANTISSA_BITS = 23, 23
+_ROOT_OF_HALF = int(np.float32(math.sqrt(0.5)).view(np.int32))
+
+
+def _log(value: Any) -> Any:
+    """Write the value as 2ⁿ (1 + x), where 1 + x lies between the roots of a half and of two."""
+    is_tiny = value < _f32(_SMALLEST_NORMAL)
+    bits = tirx.reinterpret("int32", tirx.Select(is_tiny, value * _f32(2.0**_SCALE_BITS), value))
+    exponent = (bits - tirx.const(_ROOT_OF_HALF, "int32")) >> _MANTISSA_BITS
+    x = tirx.reinterpret(_DTYPE, bits - (exponent << _MANTISSA_BITS)) - _f32(1)
+    n = exponent.astype(_DTYPE) - tirx.Select(is_tiny, _f32(_SCALE_BITS), _f32(0))
+    high, low = _LOG_OF_2
+    small = _polynomial(x, _LOG) * x * x * x + n * _f32(low) - x * x * _f32(0.5)
+    found = tirx.Select(value > _f32(_LARGEST), value, x + small + n * _f32(high))
+    positive = tirx.Select(tirx.EQ(value, _f32(0)), _f32(-math.inf), found)
+    return tirx.Select(value >= _f32(0), positive, _f32(math.nan))
+
+
+def _fast_sin(data: Any) -> Any:
+    """Return sines, of float32, off by less than 2e-7 for angles up to 2³⁰; larger ones count as whole quarters."""
+    return te.compute(data.shape, lambda *place: _sine(data[place], quarters=0))
+
+
+def _fast_cos(data: Any) -> Any:
+    """Return cosines, see ``_fast_sin``."""
+    return te.compute(data.shape, lambda *place: _sine(data[place], quarters=1))
+
+
+_SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+_COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+_WIDE = "float64"
+_LARGEST_ANGLE = 2.0**30
+
+
+def _sine(value: Any, *, quarters: int) -> Any:
+    """Return the sine of an angle and so many quarter turns.
+
+    What is left of the angle beyond whole quarters is computed in float64, where it is exact enough without parts.
+    """
+    wide = value.astype(_WIDE)
+    turned = tirx.floor(wide * tirx.const(2 / math.pi, _WIDE) + tirx.const(0.5, _WIDE))
+    rest = (wide - turned * tirx.const(math.pi / 2, _WIDE)).astype(_DTYPE)
+    # An infinite angle has no sine: what is left of it is not a number.
+    size = tirx.abs(value)
+    x = tirx.Select(tirx.all(size > _f32(_LARGEST_ANGLE), size <= _f32(_LARGEST)), _f32(0), rest)
+    whole = turned + tirx.const(float(quarters), _WIDE)
+    quarter = (whole - tirx.const(4.0, _WIDE) * tirx.floor(whole * tirx.const(0.25, _WIDE))).astype(_DTYPE)
+    square = x * x
+    sine = _polynomial(square, _SINE) * square * x + x
+    cosine = _polynomial(square, _COSINE) * square * square - square * _f32(0.5) + _f32(1)
+    found = tirx.Select(tirx.any(tirx.EQ(quarter, _f32(1)), tirx.EQ(quarter, _f32(3))), cosine, sine)
+    return tirx.Select(quarter > _f32(1.5), -found, found)
+
+
+def _polynomial(x: Any, factors: Sequence[float]) -> Any:
+    """Return a polynomial by Horner's rule, the factor of the highest power first."""
+    first, *others = map(_f32, factors)
+    return functools.reduce(lambda found, factor: found * x + factor, others, first)
+
+
+def _f32(value: float) -> Any:
+    return tirx.const(float(value), _DTYPE)
+
+
+_FAST: dict[str, Callable[[Any], Any]] = {
+    "relax.exp": topi.fast_exp,
+    "relax.erf": topi.fast_erf,
+    "relax.tanh": topi.fast_tanh,
+    "relax.log": _fast_log,
+    "relax.sin": _fast_sin,
+    "relax.cos": _fast_cos,
+}
 
 
 def legalizations() -> dict[str, Any]:
     """Return functions for ``LegalizeOps``, by operator."""
     return {
-        "relax.exp": _legalized("relax.exp", topi.fast_exp, lambda _: ()),
-        "relax.erf": _legalized("relax.erf", topi.fast_erf, lambda _: ()),
-        "relax.tanh": _legalized("relax.tanh", topi.fast_tanh, lambda _: ()),
+        name: calls.legalized(name, lambda builder, call, fast=fast: builder.call_te(fast, call.args[0]))
+        for name, fast in _FAST.items()
     }

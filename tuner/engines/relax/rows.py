@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from tvm import relax, te, tirx, topi
 
+from tuner.engines.relax import calls
 from tuner.engines.relax.machines import MOST_LANES
 
 _DTYPE = "float32"
@@ -25,17 +25,7 @@ _OPAQUE = 8
 
 def legalizations() -> dict[str, Any]:
     """Return functions for ``LegalizeOps``, by operator."""
-    return {name: _legalized(name, ours) for name, ours in _OURS.items()}
-
-
-def _legalized(name: str, ours: Callable[[Any, Any], Any | None]) -> Any:
-    usual = tvm.ir.Op.get(name).get_attr("FLegalize")
-
-    def legalize(builder: Any, call: Any) -> Any:
-        made = ours(builder, call) if call.args[0].ty.dtype == _DTYPE else None
-        return usual(builder, call) if made is None else made
-
-    return legalize
+    return {name: calls.legalized(name, ours) for name, ours in _OURS.items()}
 
 
 def _with_softmax(builder: Any, call: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Patches to TVM 0.19 that more than halve import and compile times, or make them finite, and make type errors readable."""
+"""Patches to TVM 0.19: imports and builds in less than half the time, or in a finite one, and readable type errors."""
 
 from __future__ import annotations
 

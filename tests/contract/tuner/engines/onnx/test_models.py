@@ -213,7 +213,8 @@ def emit(operator, inputs, name, **attributes):
     nodes.append(helper.make_node(operator, inputs, [name], **attributes))
     return name
 def dense(given, name):
-    return emit("Add", [weights(f"{name}-b", 16), emit("MatMul", [given, weights(f"{name}-w", 16, 16)], f"{name}-p")], name)
+    product = emit("MatMul", [given, weights(f"{name}-w", 16, 16)], f"{name}-p")
+    return emit("Add", [weights(f"{name}-b", 16), product], name)
 def heads(given, *order):
     split = emit("Reshape", [given, "split"], f"{given}-split")
     return emit("Transpose", [split], f"{given}-heads", perm=order)

@@ -110,13 +110,52 @@ def test_rewritten_activations_call_no_functions_of_libm(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
 ) -> None:
     model = asking.prepare(reference, networks.activations(), tmp_path)[0]
-    called = {}
+    called, functions = {}, {"expf", "erff", "powf", "logf", "sincosf"}
     for rewrite in (False, True):
         outputs = _compile_and_compare(relax, reference, model, target, tmp_path, rewrite=rewrite)
         assert all(output["passed"] for output in outputs)
         imported = elf.read((tmp_path / "bundle" / "mod.so").read_bytes()).imports
-        called[rewrite] = {"expf", "erff", "powf"} & {name.split("@")[0] for name in imported}
-    assert called == {False: {"expf", "erff", "powf"}, True: set()}
+        called[rewrite] = functions & {name.split("@")[0] for name in imported}
+    assert called == {False: functions, True: set()}
+
+
+def test_logarithms_and_waves_are_those_of_libm() -> None:
+    """Also of zero, negative, infinite and denormal numbers, and of angles of many turns."""
+    errors, differing = asking.told_inside("relax", FUNCTIONS)
+    assert max(errors.values()) < 2e-7, errors
+    assert differing == []
+
+
+FUNCTIONS = """
+import json
+import numpy as np
+import tvm
+from tvm import te
+from tuner.engines.relax import fast_math
+dice = np.random.default_rng(0)
+limits = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, 1e-38], "float32")
+spread = {
+    "log": [np.exp(dice.normal(0, 10, 9000)), 1 + dice.normal(0, 1e-3, 9000), dice.random(9000) * 1e-38],
+    "sin": [dice.normal(0, size, 9000) for size in (1, 1e3, 1e6, 1e8)],
+}
+spread["cos"] = spread["sin"]
+errors, differing = {}, []
+for name, numbers in spread.items():
+    given = np.concatenate([*numbers, limits, [3.4e38]]).astype("float32")
+    data = te.placeholder(given.shape, "float32")
+    built = tvm.tirx.build(te.create_prim_func([data, getattr(fast_math, f"_fast_{name}")(data)]), target="llvm")
+    out = tvm.runtime.tensor(np.zeros_like(given))
+    built(tvm.runtime.tensor(given), out)
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, name)(given.astype("float64"))
+    assert name == "log" or abs(out.numpy()[-1]) <= 1, "an angle of too many turns"
+    given, wanted, found = given[:-1], wanted[:-1], out.numpy()[:-1]
+    finite = np.isfinite(wanted)
+    wrong = found[~finite] != wanted[~finite]
+    differing += given[~finite][wrong & ~(np.isnan(found) & np.isnan(wanted))[~finite]].tolist()
+    errors[name] = float((abs(found - wanted) / np.maximum(1, abs(wanted)))[finite].max())
+print(json.dumps([errors, differing]))
+"""
 
 
 @pytest.mark.parametrize(("columns", "rewrite"), [(48, False), (6, False), (37, False), (37, True)])

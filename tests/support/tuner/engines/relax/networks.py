@@ -50,12 +50,12 @@ def attention(*, size: int = 16, length: int = 8) -> bytes:
 
 def activations() -> bytes:
     """What compilers call libm for: ``x`` [1, 12, 48] to a sum of activations, powers and softmax, likewise."""
-    unary = ("Sigmoid", "Tanh", "Erf", "Exp", "Gelu", "Softmax")
+    unary = ("Sigmoid", "Tanh", "Erf", "Exp", "Gelu", "Softmax", "LogSoftmax", "Softplus", "Sin", "Cos")
     nodes = [_node(name, ["x"], [name]) for name in unary]
     nodes += [_node("Gelu", ["x"], ["bent"], approximate="tanh"), _node("Div", ["x", "divisor"], ["part"])]
     nodes += [_node("Mul", ["x", "Sigmoid"], ["swish"]), _node("Pow", ["Exp", "exponent"], ["root"])]
     nodes += [_node("Pow", ["x", "square"], ["squared"]), _node("LayerNormalization", ["x", "scale"], ["normal"])]
-    terms = ("Tanh", "Erf", "Gelu", "Softmax", "bent", "part", "swish", "root", "squared", "normal")
+    terms = ("Tanh", "Erf", "Gelu", "Softmax", "bent", "part", "swish", "root", "squared", "normal", *unary[6:])
     nodes.append(_node("Sum", list(terms), ["y"]))
     numbers = {"divisor": 1.7, "exponent": -0.5, "square": 2.0}
     tensors = [_tensor(name, (), 1, struct.pack("<f", number)) for name, number in numbers.items()]

@@ -187,8 +187,6 @@ class BaselineResult(StageResult):
     """Least and most seconds per run that were measured of each engine's faster build."""
     rewritten: dict[str, float] = field(default_factory=dict)
     """Seconds per run of builds of the rewritten network without records, by engine; none if one imports the model."""
-    took: dict[str, float] = field(default_factory=dict)
-    """Seconds to build and verify each correct untuned build, by engine."""
     verifications: dict[str, Verification] = field(default_factory=dict)
     """Of the untuned builds, by engine."""
     tuner: Tuner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +51,9 @@ def run(context: JobContext) -> BaselineResult:
     samples = _time(context, right, rewritten.processes, made)
     seconds = {name: min(map(statistics.median, passes)) for name, passes in samples.items()}
     started = {name: _faster(name, seconds) for name in right if name in seconds}
-    fastest = _fastest(right, {name: seconds[build] for name, build in started.items()})
+    # The search of one size among several is too short to make up for a slower start.
+    clearly = 1.0 if context.job.part_of else _CLEARLY
+    fastest = _fastest(right, {name: seconds[build] for name, build in started.items()}, clearly)
     for name in right:
         if name != fastest:
             builds.untuned_process(context, name).close()
@@ -70,7 +71,6 @@ def run(context: JobContext) -> BaselineResult:
         build_seconds=untuned.build_seconds,
         start_seconds=untuned.start_seconds,
         verify_seconds=untuned.verify_seconds,
-        took={name: untuned.took[name] for name in right},
         engine=fastest,
         engines={name: seconds.get(name) for name in right},
         ranges={name: _range(samples[build]) for name, build in started.items()},
@@ -161,7 +161,7 @@ class _Builds:
         self.build_seconds = self.start_seconds = self.verify_seconds = 0.0
         """The longest time of each of these."""
         self._engines = placing.engines(context)
-        self.took = _expected(self._engines, context.first_size)
+        self.took: dict[str, float] = {}
         """Seconds to build and verify, by engine."""
         self.is_alone = len(self._engines) == 1
         self._errors: dict[str, errors.TunesmithError] = {}
@@ -174,7 +174,7 @@ class _Builds:
         """
         made: list[str] = []
         first, *others = sorted(self._engines, key=lambda name: (not self._led(name), name not in _QUICK))
-        also = [name for name in others if self.has_time(name)]
+        also = [] if self._context.first_size else others if self.has_time() else []
         timeout = max(_PATIENCE, self._context.limit.around)
         together = {first: partial(self._build, first)}
         together |= {name: partial(self._build, name, timeout=timeout) for name in also}
@@ -182,7 +182,7 @@ class _Builds:
             made += [name for name, build in started.items() if self._make(name, build.result)]
         for name in others:
             if made and name not in also:
-                self.choice.append(f"{name} was not tried: the budget is too small for another engine.")
+                self.choice.append(f"{name} was not tried: {self._why_not()}.")
             elif name not in also and self._make(name, partial(self._build, name)):
                 made.append(name)
         right = [name for name in self._engines if name in made]
@@ -201,11 +201,14 @@ class _Builds:
         found = [self._errors[name] for name in self._engines if name in self._errors]
         return next((error for error in found if isinstance(error, errors.TimeLimit)), found[0])
 
-    def has_time(self, engine: str) -> bool:
-        """Whether a build that takes as long as the engine's last one, or else as the longest, ends before the search
-        has to begin."""
-        expected = self.took.get(engine, max(self.took.values(), default=0.0))
-        return self._context.limit.spent + expected <= self._context.limit.around
+    def _why_not(self) -> str:
+        if self._context.first_size:
+            return "the engine that led the first size builds all, as they share weights in its order"
+        return "the budget is too small for another engine"
+
+    def has_time(self) -> bool:
+        """Whether a build that takes as long as the longest ends before the search has to begin."""
+        return self._context.limit.spent + max(self.took.values(), default=0.0) <= self._context.limit.around
 
     def _led(self, engine: str) -> bool:
         """Whether the engine was the fastest for the first size."""
@@ -301,11 +304,6 @@ class _Builds:
             self._context.note(f"{reason}; continuing without it")
 
 
-def _expected(engines: Sequence[str], first_size: BaselineResult | None) -> dict[str, float]:
-    """What builds of a later size may take: as long as those of the first; without end if that has no correct one."""
-    return {name: first_size.took.get(name, math.inf) for name in engines} if first_size else {}
-
-
 class _Rewritten:
     """Builds of the rewritten network by each engine, without records: a search starts from these.
 
@@ -324,7 +322,7 @@ class _Rewritten:
         if not self._untuned.is_alone and context.rewrites and context.measures:
             usual = precisions.first(context.request)
             # A quick engine takes a few seconds, and its build often gains more than the search of a small budget.
-            able = [name for name in right if name in _QUICK or self._untuned.has_time(name)]
+            able = [name for name in right if name in _QUICK or self._untuned.has_time()]
             made = {name: builds.rewritten(context, name, usual) for name in able}
             calls = {name: partial(builds.tuned, context, build, []) for name, build in made.items()}
             with context.limit.alternative(last=False), beside.started(calls) as started:
@@ -421,11 +419,11 @@ def _range(passes: Sequence[Sequence[float]]) -> tuple[float, float]:
     return min(map(min, passes)), max(map(max, passes))
 
 
-def _fastest(names: Sequence[str], seconds: dict[str, float]) -> str:
-    """The preferred engine, unless another one is clearly faster."""
+def _fastest(names: Sequence[str], seconds: dict[str, float], clearly: float) -> str:
+    """The preferred engine, unless another one takes less than the share ``clearly`` of its time."""
     best = min(names, key=lambda name: seconds.get(name, 0.0))
     preferred = names[0]
-    return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * _CLEARLY else preferred
+    return best if seconds.get(best, 0.0) < seconds.get(preferred, 0.0) * clearly else preferred
 
 
 def _number(taken: Mapping[str, Sequence[Sequence[float]]]) -> int:

@@ -198,6 +198,8 @@ class Pipeline:
             first_size=first_size,
         )
         pool.listener = _listener(context)
+        if first_size and first_size.tuner in context.candidates:
+            return placing.lead(context, first_size.tuner)
         return context
 
     def _settle(self, context: JobContext, result: StageResult) -> JobContext:

@@ -220,7 +220,8 @@ _FAST: dict[str, Callable[[Any], Any]] = {
 
 def legalizations() -> dict[str, Any]:
     """Return functions for ``LegalizeOps``, by operator."""
-    return {
-        name: calls.legalized(name, lambda builder, call, fast=fast: builder.call_te(fast, call.args[0]))
-        for name, fast in _FAST.items()
-    }
+    return {name: calls.legalized(name, _computed(fast)) for name, fast in _FAST.items()}
+
+
+def _computed(fast: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda builder, call: builder.call_te(fast, call.args[0])

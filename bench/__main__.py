@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 BENCHMARKS = {
@@ -35,6 +36,8 @@ def main() -> int:
         width = max(map(len, BENCHMARKS))
         sys.stderr.write("".join(f"{known:{width}}  {what}\n" for known, what in BENCHMARKS.items()))
         return 0 if name == "list" else 2
+    # A benchmark that is stopped ends its service and engines as one that fails does.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     status: int = importlib.import_module(f"bench.{name}").main(arguments)
     return status
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support import serving
+from tests.support import serving, waiting
 from tuner.host import catalogue
 
 
@@ -27,4 +28,19 @@ def test_the_demo_tunes_a_real_model_and_leaves_nothing_running(tmp_path: Path) 
     assert "published" in done.stdout
     assert "Execution time summary:\n" in done.stdout
     assert (home / "demo" / "ppocr-cls.tar").is_file()
+    assert not (home / "server.json").exists()
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(300)
+def test_a_benchmark_that_is_stopped_leaves_nothing_running(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with subprocess.Popen(
+        [serving.PYTHON, "-m", "bench", "demo", "--seconds", "100"],
+        env=serving.environment(home), cwd=catalogue.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as demo:  # fmt: skip
+        waiting.until(lambda: (home / "server.json").exists(), seconds=120.0)
+        demo.terminate()
+    assert demo.returncode == 128 + signal.SIGTERM
     assert not (home / "server.json").exists()

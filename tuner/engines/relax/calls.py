@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
@@ -12,11 +12,30 @@ CONVOLUTION, MATRIX_PRODUCT = "relax.nn.conv2d", "relax.matmul"
 FUSES_ELEMENTWISE = 4
 """Value of the attribute ``op_pattern`` of functions into which FuseOps fuses the element-wise operators that follow
 (``kOutEWiseFusable``)."""
+_PAD, _POOL = "relax.nn.pad", "relax.nn.max_pool2d"
+_MOVING = ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze", _PAD, _POOL)
+"""Operators that move or select numbers, or add zeros."""
+
+Bindings = Mapping[Any, Any]
+"""Values of variables."""
 
 
 def operator(value: Any) -> str:
     """Return the name of the operator that an expression calls; empty if it calls none."""
     return str(value.op.name) if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) else ""
+
+
+def bindings(function: Any) -> list[Any]:
+    """Return the bindings of a Relax function, in order."""
+    return [each for block in function.body.blocks for each in block.bindings]
+
+
+def origin(variable: Any, values: Bindings) -> Any:
+    """Return the value of a variable, or that from which operators moved numbers there."""
+    value: Any = values.get(variable)
+    while operator(value) in _MOVING and (operator(value) != _PAD or not value.attrs.pad_value):
+        value = values.get(value.args[0])
+    return value
 
 
 def branches(module: Any) -> bool:
@@ -25,8 +44,7 @@ def branches(module: Any) -> bool:
         isinstance(binding.value, relax.If)
         for _, function in module.functions_items()
         if isinstance(function, relax.Function)
-        for block in function.body.blocks
-        for binding in block.bindings
+        for binding in bindings(function)
     )
 
 

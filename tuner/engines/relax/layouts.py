@@ -57,10 +57,9 @@ class _Ordered(relax.PyExprMutator):
     def __init__(self, function: Any) -> None:
         super().__init__()
         self._held: set[Any] = set()
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                if self._holds(binding.value):
-                    self._held.add(binding.var)
+        for binding in calls.bindings(function):
+            if self._holds(binding.value):
+                self._held.add(binding.var)
 
     def _holds(self, value: Any) -> bool:
         """Return whether a result keeps the layout of a convolution before it."""

@@ -150,13 +150,14 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         numbers = narrowing.NUMBERS.get(precision)
         speed = numbers.speed(str(build.target.attrs.get("mcpu", ""))) if numbers else 1.0
 
-        def is_filtered(call: Any) -> bool:
-            return build.rewrite and filtering.pays(call, machine, speed=speed)
+        def filtered(module: Any) -> Callable[[Any], bool]:
+            takes = narrowing.takes(module, precision)
+            return lambda call: build.rewrite and filtering.pays(call, machine, speed=speed if takes(call) else 1.0)
 
         if build.rewrite:
-            module = fast_math.plain(columns.pad(module, machine, is_filtered))
+            module = fast_math.plain(columns.pad(module, machine, filtered(module)))
         if numbers:
-            module = narrowing.narrow(module, precision, is_filtered)
+            module = narrowing.narrow(module, precision, filtered(module))
         return _apply(
             module,
             [

@@ -11,7 +11,7 @@ narrow whose operands are integers (``quantized``); an unsigned byte is such an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,16 @@ _FEWEST_LANES = 4
 _FEWEST = 16
 """Minimum number of rows and minimum depth of a product of two tensors, whose right operand is packed in every run; the
 relay engine has the same limit."""
-_MOVING = ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.nn.pad")
-"""Operators that the importer and layout conversion insert between a mark, or a rounding, and its product."""
-Bindings = Mapping[Any, Any]
-"""Values of variables."""
+
+
+def takes(module: Any, precision: str) -> Callable[[Any], bool]:
+    """Return the predicate of calls in ``module``, products, whose operands can be narrow if their sizes fit."""
+    if precision not in _KINDS:
+        return lambda _: False
+    functions = (each for _, each in module.functions_items() if isinstance(each, relax.Function))
+    return _KINDS[precision](
+        {each.var: each.value for function in functions for each in calls.bindings(function)}
+    ).takes
 
 
 def narrow(module: Any, precision: str, keeps: Callable[[Any], bool]) -> Any:
@@ -51,12 +57,12 @@ class _Bfloat16:
 
     numbers = products.BFLOAT16
 
-    def __init__(self, values: Bindings) -> None:
+    def __init__(self, values: calls.Bindings) -> None:
         self._values = values
 
     def takes(self, call: Any) -> bool:
         """Return whether a product that ``_fits`` is narrow: it has no mark."""
-        value = _origin(call.args[0], self._values)
+        value = calls.origin(call.args[0], self._values)
         return not (calls.operator(value) == "relax.astype" and value.args[0].ty.dtype == value.ty.dtype)
 
     def zero(self, variable: Any) -> int | None:  # noqa: ARG002 - as the other
@@ -88,19 +94,19 @@ class _Bytes:
 
     numbers = products.BYTES
 
-    def __init__(self, values: Bindings) -> None:
+    def __init__(self, values: calls.Bindings) -> None:
         self._values = values
 
     def takes(self, call: Any) -> bool:
         weights = call.args[1]
         return (
             isinstance(weights, tvm.ir.GenericConst)
-            and quantized.zero_point(_origin(call.args[0], self._values), self._values) is not None
+            and quantized.zero_point(call.args[0], self._values) is not None
             and quantized.are_bytes(weights.value.numpy())
         )
 
     def zero(self, variable: Any) -> int | None:
-        found = quantized.zero_point(_origin(variable, self._values), self._values)
+        found = quantized.zero_point(variable, self._values)
         if found is None:
             raise ValueError("only data of products that it takes are stored")
         return found
@@ -128,14 +134,6 @@ NUMBERS: dict[str, Numbers] = {precision: kind.numbers for precision, kind in _K
 """By precision."""
 
 
-def _origin(variable: Any, values: Bindings) -> Any:
-    """Return the value of a variable, or that which operators moved there."""
-    value: Any = values.get(variable)
-    while calls.operator(value) in _MOVING:
-        value = values.get(value.args[0])
-    return value
-
-
 @relax.expr_functor.mutator
 class _Narrowing(relax.PyExprMutator):
     def __init__(self, module: Any, precision: str, keeps: Callable[[Any], bool]) -> None:
@@ -147,7 +145,7 @@ class _Narrowing(relax.PyExprMutator):
         self._stored: dict[Any, Any] = {}
 
     def convert(self, variable: Any, function: Any) -> None:
-        bindings = [each for block in function.body.blocks for each in block.bindings]
+        bindings = calls.bindings(function)
         self._values.update({each.var: each.value for each in bindings})
         narrow = [each.value for each in bindings if self._is_narrow(each.value)]
         self._images = {each.args[0] for each in narrow if calls.operator(each) == calls.CONVOLUTION}

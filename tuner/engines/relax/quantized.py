@@ -6,7 +6,6 @@ have layouts, which TVM's ``quantize`` and ``dequantize`` have not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from tvm import relax
 from tuner.engines.relax import calls
 
 _QUANTIZE, _DEQUANTIZE, _TRANSPOSE = "relax.quantize", "relax.dequantize", "relax.permute_dims"
+_ROUND, _LIMITS = "relax.round", ("relax.maximum", "relax.minimum")
 _LARGEST = 255
 """Largest unsigned byte."""
 _OFFSETS = {"uint8": 0, "int8": 128}
@@ -25,12 +25,12 @@ _DTYPE = "float32"
 
 
 def is_quantized(module: Any) -> bool:
-    """Return whether a module as imported has ``quantize`` or ``dequantize``."""
+    """Return whether a module as imported has quantized operators, or may have what replaces them (``round``)."""
     found: set[str] = set()
     for _, function in module.functions_items():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, lambda each: found.add(calls.operator(each)))
-    return not found.isdisjoint((_QUANTIZE, _DEQUANTIZE))
+    return not found.isdisjoint((_QUANTIZE, _DEQUANTIZE, _ROUND))
 
 
 def spell_out(module: Any) -> Any:
@@ -51,7 +51,7 @@ class _Rounded:
 class _SpellingOut(relax.PyExprMutator):
     def __init__(self, function: Any) -> None:
         super().__init__()
-        self._values = {each.var: each.value for block in function.body.blocks for each in block.bindings}
+        self._values = {each.var: each.value for each in calls.bindings(function)}
         self._integers: dict[Any, Any] = {}
 
     def visit_binding_block_(self, block: Any) -> Any:
@@ -160,24 +160,29 @@ def _number(value: Any) -> float | None:
     return None if found is None or found.size != 1 else float(found.item())
 
 
-def zero_point(value: Any, values: Mapping[Any, Any]) -> int | None:
-    """Return the zero point of a value that ``spell_out`` emitted, given the values of variables; None for others."""
-    zero: float | None = 0.0
+def zero_point(variable: Any, values: calls.Bindings) -> int | None:
+    """Return what makes a variable's data unsigned bytes if it is added to them; None unless they were rounded.
+
+    Such data were rounded, shifted by an integer, limited to a range of 256 integers at most, and shifted again: by
+    ``spell_out``, or by the onnx engine, which replaces quantized operators.
+    """
+    value = calls.origin(variable, values)
+    shift: float | None = 0.0
     if calls.operator(value) == "relax.subtract":
-        value, zero = values.get(value.args[0]), _number(value.args[1])
-    if zero is None or zero not in range(_LARGEST + 1):
+        shift, value = _number(value.args[1]), calls.origin(value.args[0], values)
+    limits: dict[str, float | None] = {}
+    while calls.operator(value) in _LIMITS:
+        limits[calls.operator(value)] = _number(value.args[1])
+        value = calls.origin(value.args[0], values)
+    numbers = [shift, *map(limits.get, _LIMITS)]
+    if calls.operator(value) == "relax.add":
+        numbers.append(_number(value.args[1]))
+        value = calls.origin(value.args[0], values)
+    integers = [int(each) for each in numbers if each is not None and each.is_integer()]
+    if calls.operator(value) != _ROUND or len(integers) < len(numbers):
         return None
-    for name, number in (("relax.minimum", _LARGEST), ("relax.maximum", 0)):
-        if not _is_by(value, name, number):
-            return None
-        value = values.get(value.args[0])
-    if zero and _is_by(value, "relax.add", zero):
-        value = values.get(value.args[0])
-    return int(zero) if calls.operator(value) == "relax.round" else None
-
-
-def _is_by(value: Any, name: str, number: float) -> bool:
-    return calls.operator(value) == name and _number(value.args[1]) == number
+    shifted, least, most, *_ = integers
+    return shifted - least if 0 <= shifted - least <= _LARGEST and most - least <= _LARGEST else None
 
 
 def are_bytes(values: Any) -> bool:

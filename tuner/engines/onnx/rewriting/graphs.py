@@ -152,9 +152,13 @@ def read_by(node: onnx.NodeProto) -> Iterable[str]:
 
 
 def drop_unused(graph: onnx.GraphProto) -> None:
-    """Remove initializers that nothing reads."""
-    read = uses(graph)
-    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    """Remove nodes and initializers that nothing reads; nodes are sorted."""
+    read = Counter(_read(graph))
+    for place in reversed(range(len(graph.node))):
+        if not any(read[name] for name in graph.node[place].output):
+            read.subtract(read_by(graph.node[place]))
+            del graph.node[place]
+    kept = [tensor for tensor in graph.initializer if read[tensor.name]]
     if len(kept) < len(graph.initializer):
         copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
         del graph.initializer[:]

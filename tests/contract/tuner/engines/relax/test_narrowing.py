@@ -203,6 +203,30 @@ def test_quantized_models_compute_in_bytes_where_they_may_be_rewritten(
     assert names[0] == names[3], "builds do not change what others import"
 
 
+@pytest.mark.parametrize(("precision", "is_signed"), [needing("int8", True), needing("int8", False)])
+def test_operators_of_bytes_compute_in_bytes_where_they_may_be_rewritten(
+    relax: EngineSession,
+    reference: EngineSession,
+    place: dict[str, Any],
+    tmp_path: Path,
+    precision: str,
+    is_signed: bool,
+) -> None:
+    """Preparing replaces them by float32 ones of the same integers, without conversions to bytes between them."""
+    network = networks.quantized_operators(is_signed=is_signed)
+    model, specs = asking.prepare(reference, network, tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    for rewrite, more in ((True, {}), (True, {"precision": precision}), (False, {})):
+        own = {**place, "model": str(model), "precision": "f32", "rewrite": rewrite, "records": None, **more}
+        tasks = relax.request("extract", {**own, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
+        assert sum("narrow" in task["name"] for task in tasks) == (2 if rewrite else 0)
+        bundle = tmp_path / f"bundle-{rewrite}-{own['precision']}"
+        relax.request("compile", {**own, "out_dir": str(bundle)}, timeout=120)
+        actual = asking.run(relax, bundle, inputs, tmp_path / "actual.npz")
+        [output] = asking.compare_with_model(reference, tmp_path / "model.onnx", inputs, actual)
+        assert output["max_rel"] < 1e-6
+
+
 UNUSUAL = """
 import json, sys
 import numpy as np

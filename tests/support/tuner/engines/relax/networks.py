@@ -10,7 +10,7 @@ from typing import Any
 from tests.support import models
 from tests.support.models import _floats, _node, _tensor
 
-_FLOAT, _INT8, _INT32, _INT64, _BFLOAT16 = 1, 3, 6, 7, 16
+_FLOAT, _UINT8, _INT8, _INT32, _INT64, _BFLOAT16 = 1, 2, 3, 6, 7, 16
 
 
 def grid_sample(opset: int) -> bytes:
@@ -411,6 +411,36 @@ def stacked_convolutions() -> bytes:
         data = name
     shape = (1, 32, 9, 9)
     return models.model(nodes, inputs={"image": shape}, outputs={"y": shape}, tensors=tensors)
+
+
+def quantized_operators(*, is_signed: bool) -> bytes:
+    """Two convolutions of bytes, the first with borders and a pool behind it: ``image`` [1, 3, 13, 13] in float32 to
+    ``y`` [1, 24, 4, 4]."""
+    source = random.Random(0)  # noqa: S311 - weights, not secrets
+    kind, zero = (_INT8, -7) if is_signed else (_UINT8, 121)
+    tensors = [_tensor("zero", (), kind, struct.pack("b", zero))]
+    scales = {"image_scale": 0.03, "first_scale": 0.05, "second_scale": 0.2}
+    tensors += [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
+    nodes = [_node("QuantizeLinear", ["image", "image_scale", "zero"], ["bytes"])]
+
+    def convolution(data: str, scale: str, shape: tuple[int, ...], result: str, **how: Any) -> None:
+        tensors.append(_tensor(f"{result}_w", shape, _INT8, source.randbytes(math.prod(shape))))
+        own = [source.uniform(0.001, 0.002) for _ in range(shape[0])]
+        tensors.append(_tensor(f"{result}_scales", shape[:1], _FLOAT, struct.pack(f"<{len(own)}f", *own)))
+        tensors.append(_tensor(f"{result}_zeros", shape[:1], _INT8, bytes(shape[0])))
+        biases = [source.randint(-999, 999) for _ in own]
+        tensors.append(_tensor(f"{result}_b", shape[:1], _INT32, struct.pack(f"<{len(own)}i", *biases)))
+        weights = [f"{result}_w", f"{result}_scales", f"{result}_zeros"]
+        given = [data, scale, "zero", *weights, f"{result}_scale", "zero", f"{result}_b"]
+        nodes.append(_node("QLinearConv", given, [result], kernel_shape=list(shape[2:]), **how))
+
+    convolution("bytes", "image_scale", (16, 3, 3, 3), "first", pads=[1, 1, 1, 1])
+    nodes.append(_node("MaxPool", ["first"], ["largest"], kernel_shape=[2, 2], strides=[2, 2]))
+    convolution("largest", "first_scale", (24, 16, 3, 3), "second")
+    nodes.append(_node("DequantizeLinear", ["second", "second_scale", "zero"], ["y"]))
+    return models.model(
+        nodes, inputs={"image": (1, 3, 13, 13)}, outputs={"y": (1, 24, 4, 4)}, tensors=tensors, opset=17
+    )
 
 
 def signed_bytes() -> bytes:

@@ -47,6 +47,8 @@ _METHODS = {
     (CONTRIB, "MatMulNBits"): "_blocked_product",
 }
 OPERATORS = frozenset(operator for _, operator in _METHODS)
+_MOVING = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that only select or move bytes, and do the same with the float32 integers that these come from."""
 
 
 class Quantized:
@@ -54,10 +56,14 @@ class Quantized:
 
     def __init__(self, emitter: Emitter) -> None:
         self._e = emitter
+        self._wide: dict[str, tuple[str, int]] = {}
+        """Float32 integers and the type of the bytes that they become, by the name of these."""
 
     def find(self, node: onnx.NodeProto) -> Replacement | None:
         domain = "" if node.domain == "ai.onnx" else node.domain
         method = _METHODS.get((domain, node.op_type))
+        if domain == "" and node.op_type in _MOVING and node.input[0] in self._wide and len(node.output) == 1:
+            method = "_move"
         return getattr(self, method) if method else None
 
     def _scale(self, name: str) -> Any:
@@ -81,9 +87,9 @@ class Quantized:
             base = base.reshape(shape)
         if values is not None and base is not None:
             return self._e.constant(values.astype(np.float32) - base.astype(np.float32))
-        moved = self._e.to_float(name)
+        moved = self._to_float(name)
         if base is None:
-            return self._e.emit("Sub", [moved, self._e.to_float(zero)])
+            return self._e.emit("Sub", [moved, self._to_float(zero)])
         return self._e.emit("Sub", [moved, self._e.constant(base)]) if base.any() else moved
 
     def _rounded(self, name: str, zero: Any, output: str) -> None:
@@ -96,7 +102,21 @@ class Quantized:
     def _saturated(self, name: str, dtype: Any, output: str) -> None:
         least, most = _RANGES[dtype]
         bounded = self._e.emit("Max", [self._e.emit("Min", [name, self._e.constant(most)]), self._e.constant(least)])
-        self._e.cast(bounded, _KINDS[dtype], output)
+        self._narrowed(bounded, _KINDS[dtype], output)
+
+    def _narrowed(self, name: str, kind: int, output: str) -> None:
+        """Emit the conversion to bytes, which only operators without a replacement read."""
+        self._wide[output] = name, kind
+        self._e.cast(name, kind, output)
+
+    def _to_float(self, name: str) -> str:
+        return self._wide[name][0] if name in self._wide else self._e.to_float(name)
+
+    def _move(self, node: onnx.NodeProto) -> bool:
+        name, kind = self._wide[node.input[0]]
+        moved = self._e.copy(node, node.op_type, [name, *node.input[1:]])
+        self._narrowed(moved, kind, node.output[0])
+        return True
 
     def _sum_of_products(self, name: str) -> str:
         """Mark a sum of products of integers as one, so that nobody multiplies its operands by a later factor."""
@@ -112,7 +132,7 @@ class Quantized:
         inputs = [self._integers(x, x_zero), self._integers(w, w_zero, (-1, *[1] * (rank - 1)))]
         inputs += [self._integers(name, "") for name in bias if name]
         total = self._sum_of_products(self._e.copy(node, "Conv", inputs))
-        total = self._scaled(total, factor.reshape(-1, *[1] * (rank - 2)))
+        total = self._scaled(total, factor.reshape(1, -1, *[1] * (rank - 2)))
         self._rounded(total, self._zero(y_zero), node.output[0])
         return True
 
@@ -201,9 +221,9 @@ class Quantized:
     def _by_range(self, node: onnx.NodeProto) -> bool:
         y, scale, zero = node.output
         moved, own, base = self.dynamic(node.input[0])
-        self._e.cast(self._e.emit("Add", [moved, base]), TensorProto.UINT8, y)
+        self._narrowed(self._e.emit("Add", [moved, base]), TensorProto.UINT8, y)
         self._e.reshape(own, (), scale)
-        self._e.cast(self._e.reshape(base, ()), TensorProto.UINT8, zero)
+        self._narrowed(self._e.reshape(base, ()), TensorProto.UINT8, zero)
         return True
 
     def dynamic(self, name: str) -> tuple[str, str, str]:
@@ -231,8 +251,8 @@ class Quantized:
         zeros = self._zero(a_zero).astype(np.float32), self._zero(b_zero).astype(np.float32)
         # ONNX Runtime adds all zero points before it rounds, which decides whether a half is rounded up.
         fixed = base.astype(np.float32) - (factors[0] * zeros[0] + factors[1] * zeros[1])
-        total = self._e.emit("Add", [self._scaled(self._e.to_float(a), factors[0]), self._e.constant(fixed)])
-        total = self._e.emit("Add", [self._scaled(self._e.to_float(b), factors[1]), total])
+        total = self._e.emit("Add", [self._scaled(self._to_float(a), factors[0]), self._e.constant(fixed)])
+        total = self._e.emit("Add", [self._scaled(self._to_float(b), factors[1]), total])
         self._saturated(self._e.emit("Round", [total]), base.dtype, node.output[0])
         return True
 
@@ -267,7 +287,7 @@ class Quantized:
         if graphs.attribute(node, "opset", 1) < _SOFTMAX_OF_ONE_AXIS:
             return False
         # A zero point changes no softmax.
-        given = self._scaled(self._e.to_float(x), self._scale(x_scale))
+        given = self._scaled(self._to_float(x), self._scale(x_scale))
         found = self._e.emit("Softmax", [given], axis=graphs.attribute(node, "axis", -1))
         divided = self._e.emit("Div", [found, self._e.constant(self._scale(y_scale))])
         self._rounded(divided, self._zero((*zero, "")[0]), node.output[0])
@@ -304,7 +324,7 @@ class Quantized:
             real = (values.astype(np.float32) - base.astype(np.float32)) * factor
             self._e.emit("Identity", [self._e.constant(real)], node.output[0])
             return True
-        moved = self._e.to_float(x)
+        moved = self._to_float(x)
         if base.any():
             moved = self._e.emit("Sub", [moved, self._e.constant(base)])
         self._e.emit("Mul", [moved, self._e.constant(factor)], node.output[0])

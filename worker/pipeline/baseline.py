@@ -174,7 +174,7 @@ class _Builds:
         """
         made: list[str] = []
         first, *others = sorted(self._engines, key=lambda name: (not self._led(name), name not in _QUICK))
-        also = [] if self._context.first_size else others if self.has_time() else []
+        also = others if not self._context.first_size and self.has_time() else []
         timeout = max(_PATIENCE, self._context.limit.around)
         together = {first: partial(self._build, first)}
         together |= {name: partial(self._build, name, timeout=timeout) for name in also}
@@ -202,7 +202,7 @@ class _Builds:
         return next((error for error in found if isinstance(error, errors.TimeLimit)), found[0])
 
     def _why_not(self) -> str:
-        if self._context.first_size:
+        if self._context.first_size and self._context.first_size.engine in self.took:
             return "the engine that led the first size builds all, as they share weights in its order"
         return "the budget is too small for another engine"
 

@@ -2,7 +2,7 @@
 
 Like ``tuner.engines.relay.fast_math``: TVM's ``topi.fast_exp`` (Cephes' polynomial), ``fast_tanh`` and ``fast_erf``
 (Eigen's rational functions) in float32. Their measured errors are in docs/decisions/0019-cheaper-operators.md.
-Logarithm, sine and cosine, which TVM has not, are Cephes' ``logf``, ``sinf`` and ``cosf``.
+Logarithm, sine and cosine, which TVM lacks, are Cephes' ``logf``, ``sinf`` and ``cosf``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ _LOG = (
     7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
     2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
-"""Of ``log(1 + x)`` less ``x - x²/2``, divided by x³."""
+"""Factors of the polynomial for ``(log(1 + x) - x + x²/2) / x³``."""
 _LOG_OF_2 = (0.693359375, -2.12194440e-4)
 """The number in two parts: products of the first one with exponents are exact."""
 _SMALLEST_NORMAL, _LARGEST = float(np.finfo(_DTYPE).tiny), float(np.finfo(_DTYPE).max)

@@ -171,7 +171,7 @@ def zero_point(variable: Any, values: calls.Bindings) -> int | None:
     if calls.operator(value) == "relax.subtract":
         shift, value = _number(value.args[1]), calls.origin(value.args[0], values)
     limits: dict[str, float | None] = {}
-    while calls.operator(value) in _LIMITS:
+    while calls.operator(value) in _LIMITS and calls.operator(value) not in limits:
         limits[calls.operator(value)] = _number(value.args[1])
         value = calls.origin(value.args[0], values)
     numbers = [shift, *map(limits.get, _LIMITS)]
@@ -182,7 +182,9 @@ def zero_point(variable: Any, values: calls.Bindings) -> int | None:
     if calls.operator(value) != _ROUND or len(integers) < len(numbers):
         return None
     shifted, least, most, *_ = integers
-    return shifted - least if 0 <= shifted - least <= _LARGEST and most - least <= _LARGEST else None
+    # Zeros that were put around the data in between lie within the limits, too.
+    fits = least <= 0 <= most and most - least <= _LARGEST and 0 <= shifted - least <= _LARGEST
+    return shifted - least if fits else None
 
 
 def are_bytes(values: Any) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from tvm import relay
+from tvm.relay.frontend import common
 from tvm.relay.frontend import onnx as frontend
-from tvm.relay.frontend.common import infer_shape, infer_type
 
 Converter = Callable[[Sequence[Any], Mapping[str, Any], Any], Any]
 
@@ -55,7 +55,7 @@ def grid_sample(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) ->
     """
     data, grid = inputs
     method = _METHODS[attributes.get("mode", b"linear").decode()]
-    rank = len(infer_shape(data))
+    rank = len(common.infer_shape(data))
     # ONNX has the coordinates last, TVM after the batch.
     coordinates = relay.transpose(grid, axes=(0, rank - 1, *range(1, rank - 1)))
     return relay.image.grid_sample(
@@ -85,11 +85,11 @@ def matrix_product(inputs: Sequence[Any], attributes: Mapping[str, Any], paramet
 
     That one computes the shapes of tensors of three or more dimensions with compiled code, half a second a product.
     """
-    shapes = [infer_shape(each) for each in inputs]
+    shapes = [common.infer_shape(each) for each in inputs]
     if max(map(len, shapes)) == 2 or min(map(len, shapes)) == 1 or not all(map(_is_static, shapes)):
         return frontend.MatMul._impl_v1(inputs, attributes, parameters)
     (left, right), (of_left, of_right) = inputs, shapes
-    batch, dtype = np.broadcast_shapes(of_left[:-2], of_right[:-2]), infer_type(left).checked_type.dtype
+    batch, dtype = np.broadcast_shapes(of_left[:-2], of_right[:-2]), common.infer_type(left).checked_type.dtype
     if len(of_right) == 2:
         product = relay.nn.dense(relay.reshape(left, (-1, of_left[-1])), relay.transpose(right), out_dtype=dtype)
     else:

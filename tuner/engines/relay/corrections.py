@@ -50,7 +50,7 @@ def _infer_type(usual: Any, node: Any, mod: Any = None) -> Any:
 
     TVM infers the types of all that comes before it once more, for each node: the time of an import was quadratic.
     """
-    if mod is not None or isinstance(node, relay.Function):
+    if mod is not None or isinstance(node, relay.Function | relay.Let):
         return usual(node, mod)
     relay.transform.InferTypeLocal(node)
     return node

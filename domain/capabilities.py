@@ -32,8 +32,7 @@ def measures_on_gpu(request: JobRequest) -> bool:
 
 def engines_for(request: JobRequest) -> tuple[str, ...]:
     """Return the engines that can serve the request, preferred one first."""
-    tuners = [tuner for tuner in request.tuner.considered if tuner in request.precision.tuners]
-    names = dict.fromkeys(tuner.engine for tuner in tuners)
+    names = dict.fromkeys(tuner.engine for tuner in request.tuners)
     if kind_of(request.target) == "cuda":
         return tuple(name for name in names if name == _CUDA_ENGINE)
     return tuple(names)

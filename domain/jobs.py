@@ -88,7 +88,7 @@ class Precision(StrEnum):
 
 CALIBRATED = (Precision.BF16, Precision.INT8)
 """Precisions that leave layers in float32, chosen by rows that do not judge."""
-_TUNERS_OF = dict.fromkeys(CALIBRATED, (Tuner.AUTOTVM, Tuner.METASCHEDULE))
+_TUNERS_OF = dict.fromkeys(CALIBRATED, (Tuner.METASCHEDULE,))
 """Tuners whose schedules use the processor's instructions for a precision; for other precisions all tuners are
 suitable."""
 
@@ -221,6 +221,12 @@ class JobRequest:
     labels: dict[str, str] = field(default_factory=dict)
     group: str | None = None
     """Name of a group of related jobs, such as one model for several targets."""
+
+    @property
+    def tuners(self) -> tuple[Tuner, ...]:
+        """Return the tuners that may serve the request, preferred one first."""
+        # A job may be older than the restriction of its precision to other tuners; its engine refuses it.
+        return tuple(each for each in self.tuner.considered if each in self.precision.tuners) or self.tuner.considered
 
 
 @dataclass(frozen=True, kw_only=True)

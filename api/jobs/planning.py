@@ -64,7 +64,7 @@ def tuners(request: JobRequest) -> tuple[Tuner, ...]:
     """Return the tuners that the job would consider."""
     if request.tuner is Tuner.AUTO and targets.kind_of(request.target) == "cuda":
         return (Tuner.METASCHEDULE,)
-    return request.tuner.considered
+    return request.tuners
 
 
 def _refuse_when_nothing_is_installed(surveys: Sequence[Survey]) -> None:

@@ -123,7 +123,7 @@ _RESULTS: tuple[StageResult, ...] = (
         strategies=(
             Strategy(tuner=Tuner.AUTOTVM),
             Strategy(tuner=Tuner.METASCHEDULE, layout="NCHW"),
-            Strategy(tuner=Tuner.AUTOTVM, precision=Precision.INT8),
+            Strategy(tuner=Tuner.METASCHEDULE, precision=Precision.INT8),
         ),
         reserves=(Strategy(tuner=Tuner.AUTOTVM, free_layout=True),),
         tasks=4,

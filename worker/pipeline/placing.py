@@ -87,17 +87,13 @@ def _refusal(text: str, hello: Hello) -> errors.TunesmithError | None:
     return None
 
 
-def engines_of(tuner: Tuner) -> list[str]:
-    """Names of the engines that a request for this tuner may use, the preferred one first."""
-    return list(dict.fromkeys(each.engine for each in tuner.considered))
-
-
-def tuners(asked: Tuner, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner, ...]:
-    """The requested tuners that the engines have. Raises EngineNotInstalled if there is none."""
-    found = tuple(each for each in asked.considered if each.engine in hellos and each in hellos[each.engine]["tuners"])
+def tuners(request: JobRequest, hellos: Mapping[str, Mapping[str, Any]]) -> tuple[Tuner, ...]:
+    """The request's tuners that the engines have. Raises EngineNotInstalled if there is none."""
+    found = tuple(each for each in request.tuners if each.engine in hellos and each in hellos[each.engine]["tuners"])
     if not found:
         raise errors.EngineNotInstalled(
-            f"no installed engine has tuner {str(asked)!r}", hint="Update the engines: tunesmith engines install."
+            f"no installed engine has tuner {str(request.tuner)!r}",
+            hint="Update the engines: tunesmith engines install.",
         )
     return found
 
@@ -148,7 +144,8 @@ def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
     unavailable = []
     failures: list[errors.EngineError] = []
     # Each imports TVM for a second or two.
-    with beside.started({name: partial(pool.get, name) for name in engines_of(request.tuner)}) as started:
+    names = dict.fromkeys(tuner.engine for tuner in request.tuners)
+    with beside.started({name: partial(pool.get, name) for name in names}) as started:
         for name, engine in started.items():
             try:
                 hellos[name] = engine.result().hello
@@ -159,7 +156,7 @@ def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
         raise failures[0]
     place = resolve(request, hellos)
     usable = {name: hellos[name] for name in place.engines}
-    found = tuners(request.tuner, usable)
+    found = tuners(request, usable)
     names = dict.fromkeys(tuner.engine for tuner in found)
     return StartedEngines(
         place=place,

@@ -76,7 +76,7 @@ def test_an_output_of_which_nothing_can_be_proven_is_named(bench: Bench) -> None
 
 @pytest.mark.skipif("avx512vnni" not in hardware.device().key, reason="this processor has no AVX512-VNNI")
 def test_int8_is_verified_on_inputs_that_found_no_scales(bench: Bench) -> None:
-    _, found = run(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8)
+    _, found = run(bench, precision=Precision.INT8)
     assert (found.precision, found.report.precision) == ("int8", "int8")
     for each in found.report.verifications.values():
         assert (each.passed, each.precision, each.inputs) == (True, "int8", {"image": "image"})
@@ -86,7 +86,7 @@ def test_int8_is_verified_on_inputs_that_found_no_scales(bench: Bench) -> None:
 
 
 def test_a_gate_that_int8_cannot_keep(bench: Bench) -> None:
-    failure = finish(bench, tuner=Tuner.AUTOTVM, precision=Precision.INT8, accuracy=AccuracyGate(max_rel=1e-6)).failure
+    failure = finish(bench, precision=Precision.INT8, accuracy=AccuracyGate(max_rel=1e-6)).failure
     assert failure is not None
     assert (failure.code, "the limit is 0.0001 %" in failure.message) == ("accuracy_not_met", True)
 

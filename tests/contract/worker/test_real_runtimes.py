@@ -111,7 +111,7 @@ def test_runtimes_compete_in_the_precision_of_the_job(
         pytest.skip(f"the CPU has no {flag}")
     found = run(
         bench, Runtime.ONNXRUNTIME, Runtime.OPENVINO, precision=precision, content=models.small_network(),
-        tuner=Tuner.AUTOTVM, input_shapes={"image": (1, 3, 16, 16)},
+        tuner=Tuner.METASCHEDULE, input_shapes={"image": (1, 3, 16, 16)},
     )  # fmt: skip
     report = found.report
     contenders = {each.name: each for each in report.portfolio if each.name in names}

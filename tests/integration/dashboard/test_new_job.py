@@ -202,7 +202,7 @@ def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service:
         "input_shapes": {"x": [2, 3, 16, 8]},
         "target": "llvm -mcpu=skylake",
         "tuner": "autotvm",
-        "precision": "int8",
+        "precision": "fp16",
         "accuracy": {"top1": 0.9},
         "threads": 1,
         "budget": {"trials": 48, "seconds": 90, "total_seconds": 900},

@@ -18,6 +18,7 @@ from storage import data_sets
 from tests.integration.worker.test_engines import run
 from tests.support.storage.factories import NOW
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import HELLO, RELAX
 from tuner.results import verification
 
 SECRET = b"a user's rows"
@@ -60,7 +61,7 @@ def test_f32_is_compared_on_seeds_and_on_rows_which_are_timed(bench: Bench, data
 
 
 def test_narrower_precisions_are_judged_by_rows_that_did_not_calibrate(bench: Bench, data: str) -> None:
-    bench.script.precisions = {"relay": ["f32", "bf16", "int8"]}
+    bench.script.hellos, bench.script.precisions = {"relax": RELAX, "onnx": HELLO}, {"relax": ["f32", "bf16", "int8"]}
     bench.script.labelled = True
     job = run(bench, data=data, precision=Precision.INT8)
     report = bench.report(job)
@@ -82,7 +83,7 @@ def test_narrower_precisions_are_judged_by_rows_that_did_not_calibrate(bench: Be
 
 
 def test_a_build_that_loses_labels_is_not_published(bench: Bench, data: str) -> None:
-    bench.script.precisions = {"relay": ["f32", "int8"]}
+    bench.script.hellos, bench.script.precisions = {"relax": RELAX, "onnx": HELLO}, {"relax": ["f32", "int8"]}
     bench.script.labelled, bench.script.wrong_on_labels = True, frozenset({"int8"})
     ended = bench.get(run(bench, data=data, precision=Precision.INT8))
     assert ended.failure is not None

@@ -147,13 +147,14 @@ def test_a_faster_openvino_runs_the_bundle(raced: Bench) -> None:
     assert Variant.OPENVINO not in narrowed.timings
 
 
-ABLE = {"relay": ["f32", "bf16", "int8"]}
+ABLE = {"relax": ["f32", "bf16", "int8"]}
 
 
 @pytest.fixture
 def narrow(raced: Bench) -> Bench:
     """Builds may be narrower than float32, and OpenVINO computes in bf16."""
     raced.script.precisions = ABLE
+    raced.script.hellos["relax"] = RELAX
     raced.script.hellos["openvino"] = {**INSTALLED["openvino"], "precisions": ["f32", "bf16"]}
     raced.script.rewritings = {}
     return raced
@@ -161,7 +162,7 @@ def narrow(raced: Bench) -> Bench:
 
 def test_openvino_in_bf16_runs_the_bundle_of_a_job_that_considers_bf16(narrow: Bench) -> None:
     narrow.script.run_seconds = {**narrow.script.run_seconds, "openvino-bf16": 0.25e-3, "openvino": 0.5e-3}
-    job_id = run(narrow, precision=Precision.BF16, tuner=Tuner.AUTOTVM)
+    job_id = run(narrow, precision=Precision.BF16)
     found, options = narrow.report(job_id), {"INFERENCE_PRECISION_HINT": "bf16"}
     assert (found.runtime, found.runtime_precision, found.runtime_model, found.runtime_options) == (
         Runtime.OPENVINO, "bf16", bundle.PREPARED, options,
@@ -179,7 +180,7 @@ def test_openvino_in_bf16_runs_the_bundle_of_a_job_that_considers_bf16(narrow: B
 @pytest.mark.parametrize("runtime", [Runtime.ONNXRUNTIME, Runtime.OPENVINO])
 def test_runtimes_run_the_quantized_model_of_a_job_that_considers_int8(narrow: Bench, runtime: Runtime) -> None:
     narrow.script.run_seconds = {**narrow.script.run_seconds, f"{runtime}-int8": 0.25e-3}
-    job_id = run(narrow, precision=Precision.INT8, tuner=Tuner.AUTOTVM)
+    job_id = run(narrow, precision=Precision.INT8)
     found = narrow.report(job_id)
     assert (found.runtime, found.runtime_precision, found.runtime_model) == (runtime, "int8", bundle.QUANTIZED)
     manifest = opened(narrow, job_id)
@@ -190,16 +191,16 @@ def test_runtimes_run_the_quantized_model_of_a_job_that_considers_int8(narrow: B
 
 def test_an_artifact_has_the_precision_that_its_runtime_computes_in(narrow: Bench) -> None:
     narrow.script.run_seconds = {**narrow.script.run_seconds, "openvino-bf16": 0.1e-3, "openvino": 0.5e-3}
-    job_id = run(narrow, precision=Precision.AUTO, tuner=Tuner.AUTOTVM)
+    job_id = run(narrow, precision=Precision.AUTO)
     found = narrow.artifact(job_id)
     assert (found.precision, found.report.runtime_precision) == ("bf16", "bf16")
     assert opened(narrow, job_id).precision == found.report.precision
 
 
 def test_jobs_in_f32_and_cpus_without_bf16_have_no_narrow_candidate(narrow: Bench) -> None:
-    assert "openvino, bf16" not in told(narrow.report(run(narrow, tuner=Tuner.AUTOTVM)))
+    assert "openvino, bf16" not in told(narrow.report(run(narrow)))
     narrow.script.hellos["openvino"] = INSTALLED["openvino"]
-    found = told(narrow.report(run(narrow, precision=Precision.BF16, tuner=Tuner.AUTOTVM)))
+    found = told(narrow.report(run(narrow, precision=Precision.BF16)))
     assert "openvino" in found
     assert "openvino, bf16" not in found
 
@@ -209,7 +210,7 @@ def test_a_narrow_runtime_that_is_not_accurate_does_not_compete(narrow: Bench, n
     precision = name.split(", ")[1]
     narrow.script.run_seconds = {**narrow.script.run_seconds, name.replace(", ", "-"): 0.1e-3}
     narrow.script.inaccurate = frozenset({precision})
-    found = narrow.report(run(narrow, precision=Precision.AUTO, tuner=Tuner.AUTOTVM))
+    found = narrow.report(run(narrow, precision=Precision.AUTO))
     assert told(found)[name].startswith("not accurate enough: output y is off by 40 % of its largest magnitude; the")
     assert precision not in (found.runtime_precision, found.narrowest)
 
@@ -220,7 +221,7 @@ def test_a_narrow_runtime_that_does_not_run_does_not_compete(narrow: Bench) -> N
             raise errors.EngineRequestFailed("run_failed", "no such primitive")
 
     narrow.script.refuse = refuse
-    found = narrow.report(run(narrow, precision=Precision.BF16, tuner=Tuner.AUTOTVM))
+    found = narrow.report(run(narrow, precision=Precision.BF16))
     assert told(found)["openvino, bf16"] == "does not run: no such primitive"
     assert found.runtime_precision == "f32"
 

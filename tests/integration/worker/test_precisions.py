@@ -9,13 +9,20 @@ import pytest
 
 from domain import errors
 from domain.jobs import AccuracyGate, JobState, Precision, Tuner
+from domain.stage_results import BaselineResult
 from tests.integration.worker.test_engines import run
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX
 from tuner.results import verification
 from tuner.search import racing
 
-VNNI = {"relay": ["f32", "bf16", "int8"]}
+VNNI = {"relax": ["f32", "bf16", "int8"]}
+BOTH = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+
+
+@pytest.fixture(autouse=True)
+def _engines(bench: Bench) -> None:
+    bench.script.hellos = {"relax": RELAX, "onnx": HELLO}
 
 
 def _models(bench: Bench, method: str, precision: str) -> set[str]:
@@ -48,13 +55,13 @@ def test_layers_that_stay_in_float32_are_named(bench: Bench) -> None:
 
 
 def test_bf16_builds_are_of_the_usual_model_where_no_layer_stays_in_float32(bench: Bench) -> None:
-    bench.script.precisions = {"relay": ["f32", "bf16"]}
+    bench.script.precisions = {"relax": ["f32", "bf16"]}
     assert bench.get(run(bench, precision=Precision.BF16)).state is JobState.SUCCEEDED
     assert _models(bench, "compile", "bf16") == {"prepared.onnx"}
 
 
 def test_bf16_builds_leave_sensitive_layers_in_float32(bench: Bench) -> None:
-    bench.script.precisions = {"relay": ["f32", "bf16"]}
+    bench.script.precisions = {"relax": ["f32", "bf16"]}
     bench.script.kept = ("conv0", "conv1")
     job = run(bench, precision=Precision.BF16, accuracy=AccuracyGate(max_rel=0.05))
     assert _models(bench, "compile", "bf16") == _models(bench, "tune", "bf16") == {"narrowed.onnx"}
@@ -69,7 +76,7 @@ def test_bf16_is_built_without_knowing_its_sensitive_layers(bench: Bench) -> Non
         if method == "narrow":
             raise errors.EngineRequestFailed("unsupported_dtype", "no bfloat16 in this opset")
 
-    bench.script.precisions = {"relay": ["f32", "bf16"]}
+    bench.script.precisions = {"relax": ["f32", "bf16"]}
     bench.script.refuse = refuse
     job = run(bench, precision=Precision.BF16)
     assert bench.get(job).state is JobState.SUCCEEDED
@@ -103,8 +110,8 @@ def test_auto_publishes_the_fastest_that_is_accurate(bench: Bench, monkeypatch: 
     notes = [note for note in bench.notes(job) if "int8" in note]
     said = "The int8 build was rejected: output y is off by 40 % of its largest magnitude; the limit is 0.01 %."
     # A network that does not bear int8 is no fault of a build, with records or without.
-    assert f"rewritten relay int8: {said}" in notes
-    assert f"autotvm int8: {said} Each operator alone gives correct results" in notes
+    assert f"rewritten relax int8: {said}" in notes
+    assert f"metaschedule int8: {said} Each operator alone gives correct results" in notes
     assert not any("wrong" in note or "to blame" in note for note in notes)
     assert found.precision in {"f32", "bf16"}
     assert found.precision == found.report.precision
@@ -113,12 +120,34 @@ def test_auto_publishes_the_fastest_that_is_accurate(bench: Bench, monkeypatch: 
 def test_every_engine_that_has_a_precision_builds_in_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "SAVED_SECONDS", -1e6)
     monkeypatch.setattr(racing, "MOST_BUILDS", 9)
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
-    bench.script.precisions = {**VNNI, "relax": ["f32", "bf16"]}
-    job = run(bench, tuner=Tuner.AUTO, precision=Precision.AUTO, trials=64)
+    bench.script.hellos = BOTH
+    bench.script.precisions = {**VNNI, "relay": ["f32", "fp16"]}
+    job = run(bench, precision=Precision.AUTO, trials=64)
     narrow = {each.name for each in bench.report(job).portfolio if each.precision != "f32" and not each.records}
-    assert narrow >= {"rewritten relay bf16", "rewritten relax bf16", "rewritten relay int8"}
-    assert "rewritten relax int8" not in narrow
+    assert narrow >= {"rewritten relay fp16", "rewritten relax bf16", "rewritten relax int8"}
+    assert narrow.isdisjoint({"rewritten relay bf16", "rewritten relax fp16"})
+
+
+def test_relax_builds_narrow_where_relay_leads(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "IMPRESSION_TRIALS", 16)
+    monkeypatch.setattr(racing, "RIVAL_TRIALS", 1)
+    bench.script.hellos, bench.script.precisions = BOTH, VNNI
+    bench.script.speed = {"relax": 2.0}
+    job = run(bench, precision=Precision.AUTO, trials=256)
+    assert bench.get(job).state is JobState.SUCCEEDED
+    assert bench.result(job, BaselineResult).tuner is Tuner.AUTOTVM
+    searched = {(each["tuner"], each["precision"]) for each in bench.script.asked("tune")}
+    assert searched >= {("autotvm", "f32"), ("metaschedule", "bf16"), ("metaschedule", "int8")}
+    assert not {("autotvm", "bf16"), ("autotvm", "int8")} & searched
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.INT8])
+def test_engines_without_a_precision_take_no_part(bench: Bench, precision: Precision) -> None:
+    bench.script.hellos, bench.script.precisions = BOTH, VNNI
+    job = run(bench, precision=precision)
+    assert bench.get(job).state is JobState.SUCCEEDED
+    assert "relay" not in bench.script.started
+    assert not any("relay" in note for note in bench.notes(job))
 
 
 @pytest.mark.parametrize("budget", [{"trials": 256}, {"trials": None, "seconds": 60.0}])
@@ -152,7 +181,7 @@ def test_f32_is_never_narrowed_unasked(bench: Bench) -> None:
     assert {tuple(each["seeds"]) for each in bench.script.asked("make_inputs")} == {verification.SEEDS}
 
 
-@pytest.mark.parametrize("offered", [{}, {"relay": ["f32"]}])
+@pytest.mark.parametrize("offered", [{}, {"relax": ["f32"]}])
 def test_auto_is_f32_where_nothing_else_is_offered(bench: Bench, offered: dict[str, Any]) -> None:
     bench.script.precisions = offered
     job = run(bench, precision=Precision.AUTO)
@@ -165,7 +194,7 @@ def test_auto_goes_on_without_a_model_that_cannot_be_quantized(bench: Bench) -> 
         if method == "quantize":
             raise errors.EngineRequestFailed("unsupported_dtype", "it has no products")
 
-    bench.script.precisions = {"relay": ["f32", "int8"]}
+    bench.script.precisions = {"relax": ["f32", "int8"]}
     bench.script.refuse = refuse
     job = run(bench, precision=Precision.AUTO)
     found = bench.artifact(job)

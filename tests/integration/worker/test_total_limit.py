@@ -194,7 +194,7 @@ def test_a_job_without_a_limit_has_all_the_time(bench: Bench, clock: SimpleNames
 @pytest.mark.parametrize("precision", [Precision.F32, Precision.AUTO])
 def test_every_request_of_a_job_can_be_canceled_and_has_a_limit(bench: Bench, precision: Precision) -> None:
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
-    bench.script.precisions = {"relay": ["f32", "bf16", "int8"]}
+    bench.script.precisions = {"relax": ["f32", "bf16", "int8"]}
     bench.script.rewritings = {"aligned": 1}
     job_id = bench.run(tuner=Tuner.AUTO, precision=precision)
     assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure

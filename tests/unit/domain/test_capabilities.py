@@ -50,6 +50,7 @@ def rpc(target: str = ARM) -> JobRequest:
         (request(), {"toolchains": (RELAX,)}, None),
         (request(), {"toolchains": ()}, "engine"),
         (request(precision=Precision.INT8), {"toolchains": (RELAX,)}, None),
+        (request(precision=Precision.INT8), {"toolchains": (RELAY,)}, "engine"),
         (request(precision=Precision.AUTO), {"toolchains": (RELAX,)}, None),
         (request(target="cuda -arch=sm_90"), {}, "device"),
         (request(target="cuda -arch=sm_90"), {"accelerators": (GPU,)}, None),

@@ -98,5 +98,5 @@ def test_a_result_that_comes_again_takes_the_place_of_the_first() -> None:
 
 def test_a_strategy_is_named_by_its_parts() -> None:
     plan = StageResults([stage_results.of(Stage.PLAN)]).plan
-    assert [each.name for each in plan.strategies] == ["autotvm", "metaschedule NCHW", "autotvm int8"]
+    assert [each.name for each in plan.strategies] == ["autotvm", "metaschedule NCHW", "metaschedule int8"]
     assert Strategy(tuner=Tuner.ANSOR).name == "ansor"

@@ -25,18 +25,22 @@ def found(**values: Any) -> Verification:
 
 @pytest.mark.parametrize("precision", [F32, BF16, FP16, INT8])
 def test_a_named_precision_is_considered_alone(precision: Precision) -> None:
-    offers = {"relay": {"precisions": ["f32", "bf16", "int8"]}}
+    offers = {"relax": {"precisions": ["f32", "bf16", "int8"]}}
     assert precisions.considered(request(precision=precision), offers) == (precision,)
     assert precisions.first(request(precision=precision)) is precision
 
 
 def test_tuners_have_schedules_for_some_precisions() -> None:
-    assert INT8.tuners == BF16.tuners == (Tuner.AUTOTVM, Tuner.METASCHEDULE)
+    assert INT8.tuners == BF16.tuners == (Tuner.METASCHEDULE,)
     assert F32.tuners == Tuner.AUTO.considered
+    assert request(precision=BF16).tuners == (Tuner.METASCHEDULE,)
+    assert request(precision=FP16, tuner=Tuner.ANSOR).tuners == (Tuner.ANSOR,)
+    # Of a job that is older than the restriction.
+    assert request(precision=BF16, tuner=Tuner.AUTOTVM).tuners == (Tuner.AUTOTVM,)
 
 
 def test_f32_is_the_default() -> None:
-    assert precisions.considered(request(), {"relay": {"precisions": ["f32", "bf16"]}}) == (F32,)
+    assert precisions.considered(request(), {"relax": {"precisions": ["f32", "bf16"]}}) == (F32,)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +48,8 @@ def test_f32_is_the_default() -> None:
     [
         ({}, (F32,)),
         ({"relay": {}}, (F32,)),
-        ({"relay": {"precisions": ["f32", "int8", "bf16"]}, "relax": {"precisions": ["f32"]}}, (F32, BF16, INT8)),
-        ({"relax": {"precisions": ["fp16"]}}, (F32, FP16)),
+        ({"relay": {"precisions": ["f32"]}, "relax": {"precisions": ["f32", "int8", "bf16"]}}, (F32, BF16, INT8)),
+        ({"relay": {"precisions": ["fp16"]}}, (F32, FP16)),
         ({"relay": {"precisions": ["f64"]}}, (F32,)),
     ],
 )
@@ -56,7 +60,7 @@ def test_auto_considers_what_engines_offer(answers: dict[str, Any], wanted: tupl
 
 def test_auto_stays_with_f32_where_nothing_can_be_proven() -> None:
     unproven = request(precision=Precision.AUTO, runner=RunnerKind.NONE)
-    assert precisions.considered(unproven, {"relay": {"precisions": ["bf16"]}}) == (F32,)
+    assert precisions.considered(unproven, {"relax": {"precisions": ["bf16"]}}) == (F32,)
 
 
 def test_a_gate_leaves_to_the_precision_what_was_not_asked_for() -> None:

@@ -16,7 +16,6 @@ from domain.stage_results import Build, Strategy
 from domain.tuning_tasks import ExtractedTask
 from storage import records
 from tuner.results import in_network
-from tuner.search import precisions
 from worker.pipeline import in_place, placing, reuse
 from worker.pipeline.context import JobContext
 from worker.pipeline.search import strategies
@@ -30,8 +29,7 @@ DUE = 0.3
 
 def is_possible(context: JobContext) -> bool:
     """Whether the request allows both tuners, and their engine builds the model correctly."""
-    found = {tuner for tuner in placing.usable(context) if tuner in precisions.first(context.request).tuners}
-    return found >= {MIXED.tuner, MIXED.beside}
+    return {*placing.usable(context)} >= {MIXED.tuner, MIXED.beside}
 
 
 def strategy(context: JobContext, raced: Sequence[Strategy]) -> Strategy | None:

@@ -22,7 +22,7 @@ _OTHER_LAYOUT = "NCHW"
 def of_job(context: JobContext) -> list[Strategy]:
     """Strategies that the request allows and whose engines build the model correctly, the preferred one first."""
     usable = placing.usable(context)
-    found = [Strategy(tuner=tuner) for tuner in usable if tuner in precisions.first(context.request).tuners]
+    found = [Strategy(tuner=tuner) for tuner in usable]
     known = {strategy.tuner for strategy in found}
     # Convolutions in NCHW are computed in float32.
     is_wide = precisions.first(context.request) not in CALIBRATED

@@ -295,6 +295,21 @@ def quantized_convolution() -> bytes:
     return model(nodes, inputs={"x": (1, 4, 16, 16)}, outputs={"y": (1, 8, 14, 14)}, tensors=tensors)
 
 
+def quantized_batches() -> bytes:
+    """A product of batches of bytes between two pairs: ``x`` [2, 8, 64] to ``y`` [2, 8, 48]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("QuantizeLinear", ["x", "xs", "zero"], ["q"]),
+        _node("QLinearMatMul", ["q", "xs", "zero", "w", "ws", "none", "ys", "zero"], ["m"]),
+        _node("DequantizeLinear", ["m", "ys", "zero"], ["y"]),
+    ]
+    scales = {"xs": 0.031, "ws": 0.0173, "ys": 0.29}
+    tensors = [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
+    tensors += [_tensor("zero", (), _UINT8, b"\x7b"), _tensor("none", (), _INT8, b"\x00")]
+    tensors.append(_tensor("w", (2, 64, 48), _INT8, weights.randbytes(2 * 64 * 48)))
+    return model(nodes, inputs={"x": (2, 8, 64)}, outputs={"y": (2, 8, 48)}, tensors=tensors)
+
+
 def dynamically_quantized() -> bytes:
     """A dense layer of bytes, whose input is quantized by its own range: ``x`` [4, 16] to ``y`` [4, 8]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets

@@ -1,6 +1,6 @@
 """Choice of the layers that bfloat16 leaves in float32.
 
-Attempts round the operands of products to bfloat16 and back, as the relay engine's ``bf16_narrowing`` does: of
+Attempts round the operands of products to bfloat16 and back, as the relax engine's ``narrowing`` does: of
 convolutions, images are stored in bfloat16, for all readers. The result marks the layers that stay in float32 by a
 conversion of their data from float32 to float32, which changes nothing and survives the passes of a compiler.
 """

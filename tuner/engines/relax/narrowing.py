@@ -5,8 +5,8 @@ rounding is fused into the operator that produces the image. Other tensors are s
 such as residual additions.
 
 In bf16, any product may be narrow. The onnx engine's ``narrowing`` marks a layer that must stay in float32 by a cast of
-its data from float32 to float32. The relay engine's ``bf16_narrowing`` follows the same rules. In int8, products are
-narrow whose operands are integers (``quantized``); an unsigned byte is such an integer plus its zero point.
+its data from float32 to float32. In int8, products are narrow whose operands are
+integers (``quantized``); an unsigned byte is such an integer plus its zero point.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ _DTYPE = "float32"
 _FEWEST_LANES = 4
 """Minimum vector width."""
 _FEWEST = 16
-"""Minimum number of rows and minimum depth of a product of two tensors, whose right operand is packed in every run; the
-relay engine has the same limit."""
+"""Minimum number of rows and minimum depth of a product of two tensors, whose right operand is packed in every run."""
 
 
 def takes(module: Any, precision: str) -> Callable[[Any], bool]:
     """Return the predicate of calls in ``module``, products, whose operands can be narrow if their sizes fit."""
     if precision not in _KINDS:
         return lambda _: False
-    functions = (each for _, each in module.functions_items() if isinstance(each, relax.Function))
-    return _KINDS[precision](
-        {each.var: each.value for function in functions for each in calls.bindings(function)}
-    ).takes
+    functions = [each for _, each in module.functions_items() if isinstance(each, relax.Function)]
+    values = {each.var: each.value for function in functions for each in calls.bindings(function)}
+    return _KINDS[precision](values).takes
 
 
 def narrow(module: Any, precision: str, keeps: Callable[[Any], bool]) -> Any:

@@ -125,8 +125,8 @@ BFLOAT16 = Numbers(
     instruction="llvm.x86.avx512bf16.dpbf16ps",
     types=("bfloat", "float"),
     split=_pairs,
-    # 2 was measured on a Zen 4 (docs/decisions/0088-bf16-on-relax.md). Builds of the relay engine for an Emerald Rapids
-    # were not faster in bf16 than in float32 (0083-narrow-runtimes.md).
+    # 2 was measured on a Zen 4 (docs/decisions/0088-bf16-on-relax.md). On an Emerald Rapids, builds of relay, which had
+    # bf16 then, were not faster than in float32 (0083-narrow-runtimes.md).
     speed=lambda cpu: 2.0 if cpu.startswith("znver") else 1.0,
 )
 BYTES = Numbers(

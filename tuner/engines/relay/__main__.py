@@ -49,7 +49,6 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     form = params.get("format") or "shared"
     tools_for(RELEASE, target, form)
     tuner = tuners.of(params)
-    mixed_precision.require(params, target)
     emitter.emit("progress", {"step": "import"})
     imported, schedules = tuner.prepare(params, target)
     emitter.emit("progress", {"step": "build"})
@@ -81,7 +80,6 @@ def _audit(params: Json, emitter: serving.Emitter) -> Json:
 def _extract(params: Json, emitter: serving.Emitter) -> Json:
     target = targets.resolve(params["target"], params["threads"])
     tuner = tuners.of(params)
-    mixed_precision.require(params, target)
     emitter.emit("progress", {"step": "import"})
     tuner.load(params)
     emitter.emit("progress", {"step": "extract"})

@@ -1,4 +1,4 @@
-"""Patches to TVM 0.19: imports and builds in less than half the time, or in a finite one, and readable type errors."""
+"""Patches to TVM 0.19: imports and builds take less than half the time, or end at all; some models and errors are mended."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tvm.ir.diagnostics import DiagnosticLevel
 from tvm.relay.backend import te_compiler
 from tvm.relay.frontend import common
 from tvm.relay.frontend import onnx as frontend
+from tvm.relay.qnn.op import legalizations
+from tvm.relay.qnn.op.op import register_qnn_legalize
 
 from tuner.engines.runtime import progress
 
@@ -28,6 +30,7 @@ def install() -> None:
     * Functions that only compute constants are built once, see ``ConstantBuilder``.
     * Operators are counted while they are imported and built, see ``tuner.engines.runtime.progress``.
     * Loops of more than ``_MOST_LANES`` are vectorized by LLVM, see ``_vectorize``.
+    * Products of bytes become products of 16 bits, see ``_widen``.
     * Type errors contain the checker's diagnostics, and in ``node`` the node with the error. TVM prints them and raises
       "one or more error diagnostics were emitted, please check diagnostic render".
     """
@@ -37,6 +40,8 @@ def install() -> None:
         if hasattr(te_compiler, "libinfo"):
             te_compiler.libinfo = tvm.support.libinfo
         tvm.register_func("relay.backend.build", ConstantBuilder().build, override=True)
+        legalizations.is_fast_int8_on_intel = lambda: False
+        register_qnn_legalize("qnn.batch_matmul", _widen)
         te.Stage.vectorize = functools.partialmethod(_vectorize, te.Stage.vectorize)
         te_compiler.select_implementation = progress.counting(te_compiler.select_implementation)
         common.infer_type = frontend.infer_type = functools.partial(_infer_type, common.infer_type)
@@ -65,6 +70,16 @@ def _vectorize(stage: Any, usual: Any, axis: Any) -> None:
     extent = axis.dom.extent if axis.dom is not None else None
     if not isinstance(extent, tvm.tir.IntImm) or int(extent) <= _MOST_LANES:
         usual(stage, axis)
+
+
+def _widen(attributes: Any, inputs: Any, types: Any) -> Any:
+    """Return a product of batches of bytes as one of 16-bit numbers with sums in int32.
+
+    TVM has this for convolutions and dense layers, on CPUs without fast products of bytes. Its schedules of bytes for
+    the others call ``vpdpbusd`` with vectors of int32, which ends the process in LLVM 22; where there is no such
+    instruction they saturate the sum of two products.
+    """
+    return legalizations.helper_no_fast_int8_hw_legalization(attributes, inputs, types, relay.nn.batch_matmul)
 
 
 class ConstantBuilder:

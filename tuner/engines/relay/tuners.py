@@ -68,13 +68,7 @@ def audit(params: Json, target: Any, on_progress: Callable[[], None]) -> Json:
 
 
 def _load(params: Json) -> importing.Imported:
-    """Import the model; where it is quantized and may be rewritten, with products of bytes if the target has them."""
-    path, precision, rewrite = params["model"], params.get("precision") or "f32", bool(params.get("rewrite"))
-    if precision == "f32" and rewrite:
-        quantized = mixed_precision.of_bytes(path, targets.resolve(params["target"], params["threads"]))
-        if quantized is not None:
-            return quantized
-    return mixed_precision.load(path, precision, rewrite=rewrite)
+    return mixed_precision.load(params["model"], params.get("precision") or "f32", rewrite=bool(params.get("rewrite")))
 
 
 def _extract(params: Json, target: Any) -> list[Json]:

@@ -61,7 +61,7 @@ def is_sound(task: Any, config: Any) -> bool:
 
     TVM 0.19 offers tiles of all channels of a grouped convolution but packs each group separately, in ``depth // tile``
     pieces. If a tile does not divide the group, the remainder is never summed, or is read from other memory. The other
-    CPU templates are sound: random schedules of ``conv2d_NCHWc``, its int8 form, ``depthwise_conv2d_NCHWc``,
+    CPU templates are sound: random schedules of ``conv2d_NCHWc``, ``depthwise_conv2d_NCHWc``,
     ``conv3d``, ``dense_pack``, ``dense_nopack`` and ``batch_matmul`` agreed with the default one.
     """
     if not task.name.startswith(_GROUPED):

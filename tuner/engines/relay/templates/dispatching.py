@@ -1,8 +1,7 @@
-"""Dispatch of operators to our templates, hooked into TVM's strategies and layout alteration.
+"""Dispatch of convolutions to our templates, hooked into TVM's strategies and layout alteration.
 
-Every template supports an operator in the model's layout, so that AutoTVM extracts it as a task, and in the blocked
-layout that ``alter`` converts it to. TVM's own strategies and layout hooks still handle operators that no template
-supports.
+Every template supports convolutions in the model's layout, so that AutoTVM extracts them as tasks, and in the blocked
+layout that ``alter`` converts them to. TVM's own strategies and layout hook still handle what no template supports.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tvm.relay.op.strategy import generic as strategies
 from tvm.relay.op.strategy import x86
 from tvm.topi import nn
 from tvm.topi.utils import traverse_inline
-from tvm.topi.x86 import conv2d_alter_op, dense_alter_op
+from tvm.topi.x86 import conv2d_alter_op
 
 Offer = Callable[[Any, list[Any], Any, Any, Any], Any]
 """``offer(attrs, inputs, out_type, target, strategy)``: returns the ``OpStrategy`` to use instead of ``strategy``."""
@@ -31,8 +30,8 @@ class Template:
     """Relay names of the operator and of its blocked form."""
     task: str
     """AutoTVM task name."""
-    takes: Callable[[Any, list[Any], Any], bool]
-    """``takes(attrs, tensors or their types, target)``: whether it may be offered. Called for every operator: cheap."""
+    takes: Callable[[Any, list[Any]], bool]
+    """``takes(attrs, tensors or their types)``: whether it may be offered. Called for every convolution: cheap."""
     offer: Offer
     alter: Alter
     usual: str | None = None
@@ -40,13 +39,10 @@ class Template:
 
 
 _templates: list[Template] = []
-_ALTERED = {"nn.conv2d": conv2d_alter_op._alter_conv2d_layout, "nn.dense": dense_alter_op._alter_dense_layout}
+_PLANAR = "nn.conv2d"
 _STRATEGIES: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "nn.conv2d": (strategies.conv2d_strategy, x86.conv2d_strategy_cpu),
+    _PLANAR: (strategies.conv2d_strategy, x86.conv2d_strategy_cpu),
     "nn.contrib_conv2d_NCHWc": (strategies.conv2d_NCHWc_strategy, x86.conv2d_NCHWc_strategy_cpu),
-    "nn.batch_matmul": (strategies.batch_matmul_strategy, x86.batch_matmul_strategy_cpu),
-    "nn.dense": (strategies.dense_strategy, x86.dense_strategy_cpu),
-    "nn.contrib_dense_pack": (strategies.dense_pack_strategy, x86.dense_pack_strategy_cpu),
 }
 
 
@@ -76,39 +72,34 @@ def target() -> Any:
 def _take_over() -> None:
     for operator, (generic, own) in _STRATEGIES.items():
         generic.register("cpu", _strategy(operator, own), override=True)
-    nn.conv2d_alter_layout.register("cpu", _alter("nn.conv2d"), override=True)
-    nn.dense_alter_layout.register("cpu", _alter("nn.dense"), override=True)
+    nn.conv2d_alter_layout.register("cpu", _alter, override=True)
 
 
-def _fitting(operator: str, attrs: Any, tensors: list[Any], target: Any) -> list[Template]:
-    return [each for each in _templates if operator in each.operators and each.takes(attrs, tensors, target)]
+def _fitting(operator: str, attrs: Any, tensors: list[Any]) -> list[Template]:
+    return [each for each in _templates if operator in each.operators and each.takes(attrs, tensors)]
 
 
 def _strategy(operator: str, own: Callable[..., Any]) -> Callable[..., Any]:
     def choose(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
-        fitting = _fitting(operator, attrs, list(inputs), target)
         strategy = own(attrs, inputs, out_type, target)
-        for template in fitting:
+        for template in _fitting(operator, attrs, list(inputs)):
             strategy = template.offer(attrs, list(inputs), out_type, target, strategy)
         return strategy
 
     return choose
 
 
-def _alter(operator: str) -> Callable[..., Any]:
-    def alter(attrs: Any, inputs: Any, tinfos: Any, out_type: Any) -> Any:
-        fitting = {each.task: each for each in _fitting(operator, attrs, list(tinfos), target())}
-        if fitting and not isinstance(autotvm.task.DispatchContext.current, autotvm.task.ApplyGraphBest):
-            chosen = relay.op.get(operator)
-            _, outs = relay.backend.te_compiler.select_implementation(chosen, attrs, tinfos, out_type, target())
-            workload = autotvm.task.get_workload(outs)
-            if workload and workload[0] in fitting:
-                altered = fitting[workload[0]].alter(attrs, list(inputs), list(tinfos), out_type, workload)
-                if altered is not None:
-                    return altered
-        return _ALTERED[operator](attrs, inputs, tinfos, out_type)
-
-    return alter
+def _alter(attrs: Any, inputs: Any, tinfos: Any, out_type: Any) -> Any:
+    fitting = {each.task: each for each in _fitting(_PLANAR, attrs, list(tinfos))}
+    if fitting and not isinstance(autotvm.task.DispatchContext.current, autotvm.task.ApplyGraphBest):
+        chosen = relay.op.get(_PLANAR)
+        _, outs = relay.backend.te_compiler.select_implementation(chosen, attrs, tinfos, out_type, target())
+        workload = autotvm.task.get_workload(outs)
+        if workload and workload[0] in fitting:
+            altered = fitting[workload[0]].alter(attrs, list(inputs), list(tinfos), out_type, workload)
+            if altered is not None:
+                return altered
+    return conv2d_alter_op._alter_conv2d_layout(attrs, inputs, tinfos, out_type)
 
 
 def of_tagged(outs: Any, tag: str, plan: Callable[[Any, Any, Any], None]) -> Any:

@@ -162,7 +162,7 @@ def _packed(data: Any, kernel: Any, inner: int, outer: int) -> tuple[Any, Any]:
     )
 
 
-def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
+def _takes(attrs: Any, tensors: list[Any]) -> bool:
     data, kernel = tensors[:2]
     groups = int(attrs.groups)
     if groups == 1 or data.dtype != "float32" or kernel.dtype != "float32":

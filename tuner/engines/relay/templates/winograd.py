@@ -431,7 +431,7 @@ _UNDER_DEFAULT = 9
 """Level of an implementation that is used only if there are records for it; TVM's own have 10."""
 
 
-def _takes(attrs: Any, tensors: list[Any], _: Any) -> bool:
+def _takes(attrs: Any, tensors: list[Any]) -> bool:
     if (attrs.data_layout, attrs.kernel_layout, int(attrs.groups)) != ("NCHW", "OIHW", 1):
         return False
     shapes = [utils.get_const_tuple(tensor.shape) for tensor in tensors]

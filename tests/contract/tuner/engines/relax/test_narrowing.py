@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.relax import networks
 from tuner.host import hardware
@@ -114,6 +115,17 @@ def test_products_that_fit_are_narrow_and_use_the_instruction(reference: EngineS
     assert kinds == {"narrow_conv2d": 4, "narrow_matmul": 2}
     assert instructions > 50
     assert calls == 0
+
+
+def test_layers_that_the_onnx_engine_marks_stay_in_float32(reference: EngineSession, tmp_path: Path) -> None:
+    path, marked = tmp_path / "model.onnx", tmp_path / "marked.onnx"
+    path.write_bytes(models.outlying_network())
+    given = [asking.make_inputs(reference, [{"name": "x", "dtype": "float32", "shape": [4, 16]}], tmp_path)]
+    whole = asking.narrow(reference, path, given, marked, max_rel=10.0)["share"] * 10
+    kept = asking.narrow(reference, path, given, marked, max_rel=whole)["kept"]
+    assert 0 < len(kept) < 4
+    kinds = [asking.told_inside("relax", NARROW, each, TARGET, "bf16", "vdpbf16ps")[0] for each in (path, marked)]
+    assert [each["narrow_matmul"] for each in kinds] == [4, 4 - len(kept)]
 
 
 def test_large_weights_of_narrow_products_are_prefetched(tmp_path: Path) -> None:

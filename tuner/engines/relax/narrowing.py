@@ -5,8 +5,8 @@ rounding is fused into the operator that produces the image. Other tensors are s
 such as residual additions.
 
 In bf16, any product may be narrow. The onnx engine's ``narrowing`` marks a layer that must stay in float32 by a cast of
-its data from float32 to float32. In int8, products are narrow whose operands are
-integers (``quantized``); an unsigned byte is such an integer plus its zero point.
+its data from float32 to float32. In int8, products are narrow whose operands are integers (``quantized``); an unsigned
+byte is such an integer plus its zero point.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Patches to TVM 0.19: imports and builds take less than half the time, or end at all; some models and errors are mended."""
+"""Patches to TVM 0.19: faster imports and builds, and some models and errors mended."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import te, topi
-from tvm.autotvm.task.space import FallbackConfigEntity
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import corrections, defaults, graph_layout, graph_layout_reading, importing, workloads
-from tuner.engines.relay.graph_layout import LayoutNetwork
+from tuner.engines.relay.graph_layout import PLAIN, LayoutNetwork
 from tuner.engines.relay.templates import dispatching
+from tuner.engines.relay.workloads import Pair
 from tuner.engines.runtime import faults
 from tuner.engines.runtime.targets import native_cpu
 
@@ -70,15 +70,11 @@ def transform_costs(target: Any, threads: int) -> Costs:
 
 @lru_cache(maxsize=8)
 def _measured_costs(target: str, threads: int) -> Costs:
-    # Not stored: processes that handle untrusted models share no files.
-    return _measure(tvm.target.Target(target), threads)
-
-
-def _measure(target: Any, threads: int) -> Costs:
     """Measure the costs, which takes less than a second."""
+    # Not stored: processes that handle untrusted models share no files.
     corrections.use_threads(threads)
     try:
-        return Costs(**{name: _per_element(target, *pair) for name, pair in _MEASURED.items()})
+        return Costs(**{name: _per_element(tvm.target.Target(target), *pair) for name, pair in _MEASURED.items()})
     finally:
         corrections.use_threads(1)
 
@@ -109,10 +105,6 @@ TRANSFORM_SECONDS = 1e-6
 TRANSFORM_SECONDS_PER_ELEMENT = 1e-9
 """Seconds per element read and written once from a shared cache: 0.8 to 1.5 ns measured for float32 on two cores."""
 
-Pair = Any
-"""``(MeasureInput, MeasureResult)``."""
-
-
 GRAPH_LAYOUTS = ("dp", "none")
 
 
@@ -139,7 +131,7 @@ def together(
     keeps its record.
     """
     recorded = graph_layout_reading.by_workload(pairs)
-    states = graph_layout_reading.of_network(network, recorded, lambda key: _blocks_untuned(key, str(target)))
+    states = graph_layout_reading.of_network(network, recorded, lambda key: _untuned_blocks(key, str(target)))
     costs = transform_costs(target, threads)
     found = graph_layout.assign(network, states, costs.seconds)
     chosen = [pairs[int(state.name)] for state in found.states.values() if state.name is not None]  # type: ignore[call-overload]
@@ -169,12 +161,6 @@ def _network(imported: importing.Imported, target: Any) -> LayoutNetwork:
     return _read[0][2]
 
 
-def _blocks_untuned(workload_key: str, target: str) -> tuple[int, int]:
-    found = _untuned_blocks(workload_key, target)
-    takes, gives = (found.get(knob, 0) for knob in defaults.LAYOUT_KNOBS)
-    return takes, gives
-
-
 def choose(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pair with the lowest latency for each workload, including the layout transforms it would cause.
 
@@ -198,32 +184,23 @@ def choose(pairs: Sequence[Pair]) -> list[Pair]:
 def transform_seconds(measured: Any) -> float:
     """Estimate the seconds of the layout transforms that a ``MeasureInput``'s schedule adds to a network."""
     untuned = _untuned_blocks(workloads.key(measured.task), str(measured.target))
-    blocks = _blocks(measured.config)
-    if not untuned or not blocks:
+    blocks = graph_layout_reading.blocks(measured.task.name, measured.config)
+    if not any(untuned) or not any(blocks):
         return 0.0
-    elements = dict(zip(defaults.LAYOUT_KNOBS, _elements(measured.task), strict=True))
     return sum(
-        TRANSFORM_SECONDS + elements[knob] * TRANSFORM_SECONDS_PER_ELEMENT
-        for knob in defaults.LAYOUT_KNOBS
-        if blocks.get(knob) != untuned.get(knob)
+        TRANSFORM_SECONDS + elements * TRANSFORM_SECONDS_PER_ELEMENT
+        for elements, block, other in zip(_elements(measured.task), blocks, untuned, strict=True)
+        if block != other
     )
 
 
 @lru_cache(maxsize=4096)
-def _untuned_blocks(workload_key: str, target: str) -> dict[str, int]:
-    """Return the channel block by knob; empty for a template that does not block channels."""
+def _untuned_blocks(workload_key: str, target: str) -> graph_layout_reading.Blocks:
+    """Return the blocks of the untuned build's schedule."""
     if "NCHWc" not in workload_key:
-        return {}
+        return PLAIN, PLAIN
     task = workloads.task(workload_key, target)
-    fallback = FallbackConfigEntity()
-    with task.target:
-        task.instantiate(fallback)
-    return _blocks(fallback)
-
-
-def _blocks(config: Any) -> dict[str, int]:
-    entities = config._entity_map
-    return {knob: int(entities[knob].size[-1]) for knob in defaults.LAYOUT_KNOBS if knob in entities}
+    return graph_layout_reading.blocks(task.name, defaults.fallback(task))
 
 
 def _elements(task: Any) -> tuple[int, int]:

@@ -15,10 +15,10 @@ LAYOUT_KNOBS = ("tile_ic", "tile_oc")
 
 def index(task: Any) -> int | None:
     """Return the index of the untuned build's schedule in the search space; None if it lies outside."""
-    fallback = _fallback(task)
+    untuned = fallback(task)
     knob = []
     for name, space in task.config_space.space_map.items():
-        wanted = _knob(fallback[name])
+        wanted = _knob(untuned[name])
         position = next((each for each in range(len(space)) if _knob(space[each]) == wanted), None)
         if position is None:
             return None
@@ -27,11 +27,12 @@ def index(task: Any) -> int | None:
     return place if task.config_space.is_index_valid(place) else None
 
 
-def _fallback(task: Any) -> Any:
-    fallback = FallbackConfigEntity()
+def fallback(task: Any) -> Any:
+    """Return the ``FallbackConfigEntity`` of an untuned build."""
+    config = FallbackConfigEntity()
     with task.target:
-        task.instantiate(fallback)
-    return fallback
+        task.instantiate(config)
+    return config
 
 
 def _knob(entity: Any) -> str:
@@ -94,13 +95,13 @@ def _restricted(task: Any, allowed: Callable[[int, int], set[int]]) -> frozenset
     """Return a blocked template's schedules with blocks in ``allowed(untuned block, channels)``, else None."""
     if "NCHWc" not in task.name:
         return None
-    space, fallback = task.config_space, _fallback(task)
+    space, untuned = task.config_space, fallback(task)
     choices: list[Iterable[int]] = []
     for name, size in zip(space.space_map, space.dims, strict=True):
         choices.append(range(size))
         if name in LAYOUT_KNOBS:
             split = space.space_map[name]
-            blocks = allowed(int(fallback[name].size[-1]), split.product)
+            blocks = allowed(int(untuned[name].size[-1]), split.product)
             choices[-1] = [place for place in range(size) if int(split[place].size[-1]) in blocks]
     places = (int(space.knob2point(list(knob))) for knob in itertools.product(*choices))
     return frozenset(place for place in places if space.is_index_valid(place))

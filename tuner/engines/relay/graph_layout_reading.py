@@ -3,9 +3,8 @@
 Which operators propagate which layouts follows ``AlterOpLayout``: each operator's rule is its ``FInferCorrectLayout``
 in TVM's ``src/relay/op``; operators without a rule propagate nothing.
 
-Every implementation of a convolution adds states of its own. A blocked template whose knobs ``tile_ic`` and ``tile_oc``
-give its input and output blocks needs no entry here; any other is listed in ``BLOCKS``. The blocks must be those that
-the template's layout hook requests from ``AlterOpLayout``.
+Every implementation of a convolution adds states of its own. The knobs ``tile_ic`` and ``tile_oc`` of a blocked
+template give its input and output blocks, which must be those that its layout hook requests from ``AlterOpLayout``.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from tvm import relay
 
 from tuner.engines.relay import defaults, extracting, graph_layout, importing, simplifying, workloads
 from tuner.engines.relay.graph_layout import PLAIN, LayoutNetwork, LayoutOperator, OperatorKind, TensorState
+from tuner.engines.relay.workloads import Pair
 
 _CHANNELS = 1
 _RANK = 4
@@ -161,19 +161,12 @@ _DIVISORS: dict[str, Callable[[Any], int]] = {"split": _split, "strided_slice": 
 """For operators that cut channels, the size that blocks must divide: 0 if they do not cut, 1 if no block fits."""
 
 
-Pair = Any
-"""``(MeasureInput, MeasureResult)``."""
 Blocks = tuple[int, int]
 """Blocks of input and output; ``PLAIN`` if channels are not blocked."""
-
-BLOCKS: dict[str, Callable[[Any], Blocks]] = {}
-"""Functions from a configuration to its blocks, by task name."""
 
 
 def blocks(name: str, config: Any) -> Blocks:
     """Return the input and output blocks of a schedule of the AutoTVM task ``name`` inside a network."""
-    if name in BLOCKS:
-        return BLOCKS[name](config)
     if "NCHWc" not in name:
         return PLAIN, PLAIN
     entities = config._entity_map

@@ -15,6 +15,7 @@ from tvm.autotvm.tuner.sa_model_optimizer import SimulatedAnnealingOptimizer
 from tvm.contrib.popen_pool import MapResult, StatusKind
 
 from tuner.engines.relay import workloads
+from tuner.engines.relay.workloads import Pair
 
 EXHAUSTIVE_SPACE = 4096
 """Up to this size all schedules of a space are predicted (0.1 s); annealing would take longer and find less."""
@@ -154,9 +155,6 @@ LEAST_TAUGHT = 32
 FIRST_CHOICE = 128
 """Number of random schedules that the first plan is chosen from, if the space is too large to predict in a second."""
 _BARREN_PROPOSALS = 50 * PLAN_SIZE
-
-Pair = Any
-"""``(MeasureInput, MeasureResult)``."""
 
 
 class SearchMethod(Protocol):

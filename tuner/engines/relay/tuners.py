@@ -15,6 +15,7 @@ from tuner.engines.relay.ansor import mixing, networks, workloads
 from tuner.engines.relay.ansor import records as ansor_records
 from tuner.engines.relay.ansor import tuning as ansor_tuning
 from tuner.engines.relay.release import RELEASE
+from tuner.engines.relay.workloads import Pair
 from tuner.engines.runtime import auditing, faults
 from tuner.engines.runtime.auditing import Check
 from tuner.engines.runtime.rounds import Search
@@ -107,7 +108,7 @@ def _choose(params: Json, target: Any) -> list[str]:
     return [autotvm.record.encode(*pair) for pair in _chosen(params, target)]
 
 
-def _chosen(params: Json, target: Any) -> list[choosing.Pair]:
+def _chosen(params: Json, target: Any) -> list[Pair]:
     return choosing.of_network(params, target, compiling.load_records(params.get("records")), lambda: _load(params))
 
 

@@ -170,24 +170,32 @@ class _Fused:
 
     def run_after_pass(self, module: Any, info: Any) -> None:
         if info.name == "FuseOps":
-            progress.begin("build", _operators(module))
+            progress.begin("build", sum(len(operators(function)) for function, _ in fused(module)))
 
 
-def _operators(module: Any) -> int:
-    """Return the number of operators in the fused functions of a module; equal functions are built once."""
-    found: dict[int, int] = {}
+def fused(module: Any) -> list[tuple[Any, int]]:
+    """Return the fused functions of a module, with the number of calls of each; equal functions are built once."""
+    found: dict[int, tuple[Any, int]] = {}
 
     def visit(node: Any) -> None:
-        if isinstance(node, relay.Function) and node.attrs and "Primitive" in node.attrs:
-            calls = [0]
-
-            def count(inner: Any) -> None:
-                calls[0] += isinstance(inner, relay.Call) and isinstance(inner.op, tvm.ir.Op)
-
-            relay.analysis.post_order_visit(node.body, count)
-            found[tvm.ir.structural_hash(node)] = calls[0]
+        function = node.op if isinstance(node, relay.Call) else None
+        if isinstance(function, relay.Function) and function.attrs and "Primitive" in function.attrs:
+            same = tvm.ir.structural_hash(function)
+            found[same] = (function, found[same][1] + 1 if same in found else 1)
 
     for function in module.functions.values():
         if isinstance(function, relay.Function):
             relay.analysis.post_order_visit(function, visit)
-    return sum(found.values())
+    return [*found.values()]
+
+
+def operators(function: Any) -> list[str]:
+    """Return the names of the operators that a fused function calls."""
+    names: list[str] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
+            names.append(node.op.name)
+
+    relay.analysis.post_order_visit(function.body, visit)
+    return names

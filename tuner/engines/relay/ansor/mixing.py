@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -20,7 +19,7 @@ from tvm.relay.backend import te_compiler
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relay import compiling, importing
-from tuner.engines.relay.ansor import networks, records, workloads
+from tuner.engines.relay.ansor import networks, records
 from tuner.engines.runtime import faults, progress
 
 Find = Callable[[Any, Any], Any]
@@ -124,55 +123,36 @@ def _is_computed(outs: Sequence[Any]) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Task:
-    key: str
-    description: str
-    weight: int
-
-
 def extract(imported: importing.Imported, target: Any, pairs: Sequence[Any], out_dir: str | None) -> list[Json]:
     """Return the tasks of the network as it is built with AutoTVM's ``pairs``, most work first.
 
     Writes each one's definition to ``out_dir`` if given.
     """
-    tasks: list[Json] = []
-    for task in _tasks(imported, target, pairs):
-        dag = workloads.search_task(task.key, target).compute_dag
-        tasks.append(
-            {
-                "name": workloads.anchor(dag).name,
-                "workload_key": task.key,
-                "description": task.description,
-                "weight": task.weight,
-                "flop": workloads.flop(dag),
-                "space_size": networks.ENDLESS,
-                "definition": networks.write_definition(task.key, out_dir),
-            }
-        )
-    tasks.sort(key=lambda task: -task["flop"] * task["weight"])
-    return [{"position": position, **task} for position, task in enumerate(tasks)]
+    return networks.tasks(_found(imported, target, pairs), target, out_dir, lambda description, _: description)
 
 
 def register_all(imported: importing.Imported, target: Any, pairs: Sequence[Any]) -> None:
     """Register every workload that ``extract`` would find."""
-    _tasks(imported, target, pairs)
+    _found(imported, target, pairs)
 
 
-def _tasks(imported: importing.Imported, target: Any, pairs: Sequence[Any]) -> list[_Task]:
-    found: dict[str, _Task] = {}
+def _found(imported: importing.Imported, target: Any, pairs: Sequence[Any]) -> dict[str, tuple[int, str]]:
+    """Return, by workload key, how often the network runs it, and a description."""
+    found: dict[str, tuple[int, str]] = {}
     with compiling.dispatch(list(pairs)):
-        counts = _functions(compiling.optimized(imported, target))
-        progress.begin("extract", sum(len(_names(function)) for function, _ in counts))
+        every = compiling.fused(compiling.optimized(imported, target))
+        # The others compute nothing.
+        counts = [each for each in every if "relay.reshape_only" not in each[0].attrs]
+        progress.begin("extract", sum(len(compiling.operators(function)) for function, _ in counts))
         # It would not ask for schedules that it knows.
         te_compiler.get().clear()
         for function, count in counts:
             key = _lowered(function, target)
             if key is not None:
-                before = found[key].weight if key in found else 0
-                found[key] = _Task(key=key, description=_describe(function), weight=before + count)
+                before = found[key][0] if key in found else 0
+                found[key] = (before + count, _describe(function))
     te_compiler.get().clear()
-    return [*found.values()]
+    return found
 
 
 def _lowered(function: Any, target: Any) -> str | None:
@@ -191,39 +171,11 @@ def _lowered(function: Any, target: Any) -> str | None:
     return keys[0] if len(keys) == 1 else None
 
 
-def _functions(module: Any) -> list[tuple[Any, int]]:
-    """Return the fused functions of a module that compute anything, with the number of calls of each."""
-    found: dict[int, tuple[Any, int]] = {}
-
-    def visit(node: Any) -> None:
-        function = node.op if isinstance(node, relay.Call) else None
-        if isinstance(function, relay.Function) and function.attrs and "Primitive" in function.attrs:
-            if "relay.reshape_only" in function.attrs:
-                return
-            same = tvm.ir.structural_hash(function)
-            found[same] = (function, found[same][1] + 1 if same in found else 1)
-
-    for function in module.functions.values():
-        if isinstance(function, relay.Function):
-            relay.analysis.post_order_visit(function, visit)
-    return [*found.values()]
-
-
-def _names(function: Any) -> list[str]:
-    names: list[str] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
-            names.append(node.op.name.removeprefix("nn.").removeprefix("contrib_"))
-
-    relay.analysis.post_order_visit(function.body, visit)
-    return names
-
-
 def _describe(function: Any) -> str:
     """Return a readable description with all arguments, used or not, and results: ``mean 4×196×64 → 4×196×1``."""
     given = [shape for parameter in function.params for shape in _shapes(parameter.checked_type)]
-    return f"{'+'.join(_names(function))} {' ∗ '.join(given)} → {' ∗ '.join(_shapes(function.ret_type))}"
+    names = [name.removeprefix("nn.").removeprefix("contrib_") for name in compiling.operators(function)]
+    return f"{'+'.join(names)} {' ∗ '.join(given)} → {' ∗ '.join(_shapes(function.ret_type))}"
 
 
 def _shapes(kind: Any) -> list[str]:

@@ -17,7 +17,7 @@ import re
 import string
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -218,28 +218,40 @@ def _channels_last(imported: importing.Imported) -> importing.Imported:
         raise EngineFailure("invalid_option", message, hint="Use NCHW.") from error
 
 
-ENDLESS = 1 << 40
+_ENDLESS = 1 << 40
 """Same as ``domain.tuning_tasks.ENDLESS``."""
 
 
 def extract(params: Json, target: Any) -> list[Json]:
     """Return the tasks, most work first; writes each one's definition to ``params["out_dir"]`` if given."""
-    tasks: list[Json] = []
-    for key, (weight, function) in _extract(of(params), str(target)).items():
+    found = _extract(of(params), str(target))
+    return tasks(found, target, params.get("out_dir"), lambda name, dag: workloads.describe(_operators(name), dag))
+
+
+def tasks(
+    found: Mapping[str, tuple[int, str]], target: Any, out_dir: str | None, describe: Callable[[str, Any], str]
+) -> list[Json]:
+    """Return the tasks of registered workloads, most work first; writes their definitions to ``out_dir`` if given.
+
+    ``found`` are, by workload key, how often the network runs it, and what ``describe(text, dag)`` makes its
+    description of.
+    """
+    made: list[Json] = []
+    for key, (weight, text) in found.items():
         dag = workloads.search_task(key, target).compute_dag
-        tasks.append(
+        made.append(
             {
                 "name": workloads.anchor(dag).name,
                 "workload_key": key,
-                "description": workloads.describe(_operators(function), dag),
+                "description": describe(text, dag),
                 "weight": weight,
                 "flop": workloads.flop(dag),
-                "space_size": ENDLESS,
-                "definition": write_definition(key, params.get("out_dir")),
+                "space_size": _ENDLESS,
+                "definition": _write_definition(key, out_dir),
             }
         )
-    tasks.sort(key=lambda task: -task["flop"] * task["weight"])
-    return [{"position": position, **task} for position, task in enumerate(tasks)]
+    made.sort(key=lambda task: -task["flop"] * task["weight"])
+    return [{"position": position, **task} for position, task in enumerate(made)]
 
 
 def ensure_known(params: Json, target: Any) -> None:
@@ -276,10 +288,10 @@ def _extract(network: Network, target: str) -> dict[str, tuple[int, str]]:
     imported = load(network)
     corrections.use_threads(1)
     with faults.reported("compile_failed", "TVM cannot extract tasks"), _every_error():
-        tasks, weights = auto_scheduler.extract_tasks(imported.module, imported.params, tvm.target.Target(target))
+        extracted, weights = auto_scheduler.extract_tasks(imported.module, imported.params, tvm.target.Target(target))
     return {
         str(task.workload_key): (int(weight), str(task.desc).split(",")[0])
-        for task, weight in zip(tasks, weights, strict=True)
+        for task, weight in zip(extracted, weights, strict=True)
     }
 
 
@@ -321,7 +333,7 @@ def _operator_names() -> tuple[str, ...]:
     return tuple(sorted(map(str, tvm.ir.Op.list_op_names()), key=lambda name: (-len(name), name)))
 
 
-def write_definition(workload_key: str, folder: str | None) -> str | None:
+def _write_definition(workload_key: str, folder: str | None) -> str | None:
     """Write a registered workload to the folder, if given; return the name of the file."""
     if folder is None:
         return None

@@ -119,7 +119,7 @@ def of_network(params: Json, target: Any, pairs: Sequence[Pair], load: Callable[
     alone = choose(pairs)
     if layout == "none" or not alone:
         return alone
-    return together(pairs, alone, _network(load(), target), target, int(params["threads"]))
+    return together(pairs, alone, graph_layout_reading.read(load(), target), target, int(params["threads"]))
 
 
 def together(
@@ -146,19 +146,6 @@ def _distinct(pairs: Sequence[Pair]) -> list[Pair]:
     for pair in pairs:
         by_key.setdefault(workloads.key(pair[0].task), pair)
     return list(by_key.values())
-
-
-_read: list[tuple[Any, str, LayoutNetwork]] = []
-
-
-def _network(imported: importing.Imported, target: Any) -> LayoutNetwork:
-    """Return the network as read for the layout search.
-
-    The last one is cached: ``choose``, ``compile`` and ``audit`` ask for the same one, and reading it takes seconds.
-    """
-    if not _read or _read[0][0] is not imported.module or _read[0][1] != str(target):
-        _read[:] = [(imported.module, str(target), graph_layout_reading.read(imported, target))]
-    return _read[0][2]
 
 
 def choose(pairs: Sequence[Pair]) -> list[Pair]:

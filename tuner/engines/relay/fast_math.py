@@ -11,7 +11,9 @@ position once: 0.4 ns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -86,7 +88,7 @@ _POWERS: dict[float, Callable[[Any], Any]] = {
 class _Unary(patterns.DFPatternCallback):
     def __init__(self) -> None:
         super().__init__(require_type=True, rewrite_once=True)
-        self.pattern = _any_of(_UNARY)(patterns.wildcard())
+        self.pattern = any_of(_UNARY)(patterns.wildcard())
 
     def callback(self, pre: Any, post: Any, _: Any) -> Any:
         return _UNARY[post.op.name](post) if pre.checked_type.dtype == _DTYPE else post
@@ -97,7 +99,7 @@ class _ByConstant(patterns.DFPatternCallback):
 
     def __init__(self) -> None:
         super().__init__(require_type=True, rewrite_once=True)
-        self.pattern = _any_of(("divide", "power"))(patterns.wildcard(), patterns.is_constant())
+        self.pattern = any_of(("divide", "power"))(patterns.wildcard(), patterns.is_constant())
 
     def callback(self, pre: Any, post: Any, _: Any) -> Any:
         if pre.checked_type.dtype != _DTYPE:
@@ -113,11 +115,9 @@ class _ByConstant(patterns.DFPatternCallback):
         return _POWERS[exponent](value) if exponent in _POWERS and keeps_shape else post
 
 
-def _any_of(names: Any) -> Any:
-    first, *rest = (patterns.is_op(name) for name in names)
-    for each in rest:
-        first = first | each
-    return first
+def any_of(names: Iterable[str]) -> Any:
+    """Return the pattern of operators with these names."""
+    return functools.reduce(operator.or_, map(patterns.is_op, names))
 
 
 _SWAPPED = (0, 2, 1, 3, 4)

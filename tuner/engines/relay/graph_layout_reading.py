@@ -27,8 +27,9 @@ _NEVER = ("transpose", "reshape", "squeeze", "expand_dims", "layout_transform", 
 """Operators with a rule that does not let blocked channels through."""
 
 
+@simplifying.with_last_kept
 def read(imported: importing.Imported, target: Any) -> LayoutNetwork:
-    """Return the network as it is in ``relay.build`` just before ``AlterOpLayout``.
+    """Return the network as it is in ``relay.build`` just before ``AlterOpLayout``; that takes seconds.
 
     A convolution's group is the tuple of the workload keys of its implementations, as ``extracting`` names them. Only
     convolutions that TVM converts to blocked layouts have a group; the layouts of others are fixed.

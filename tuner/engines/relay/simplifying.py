@@ -12,18 +12,20 @@ small network. Two passes of TVM 0.19 are slow:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
 from tvm import autotvm, relay
 from tvm.relay import dataflow_pattern as patterns
 
-from tuner.engines.relay import corrections, importing
+from tuner.engines.relay import corrections, fast_math, importing
 
+Made = TypeVar("Made")
 Array = Any
 """``numpy.ndarray``."""
 
@@ -41,20 +43,23 @@ def _first() -> list[Any]:
 DONE = frozenset(each.info.name for each in _first()) - _OF_EVERY_MODULE
 """Names of passes that have nothing to do in the build of a simplified network."""
 
-_last: list[tuple[Any, str, importing.Imported]] = []
+
+def with_last_kept(make: Callable[[importing.Imported, Any], Made]) -> Callable[[importing.Imported, Any], Made]:
+    """Return ``make(network, target)`` with its last result cached, as the stages of a job ask for the same one."""
+    last: list[tuple[Any, str, Made]] = []
+
+    @functools.wraps(make)
+    def find(imported: importing.Imported, target: Any) -> Made:
+        if not last or last[0][0] is not imported.module or last[0][1] != str(target):
+            last[:] = [(imported.module, str(target), make(imported, target))]
+        return last[0][2]
+
+    return find
 
 
+@with_last_kept
 def simplified(imported: importing.Imported, target: Any) -> importing.Imported:
-    """Return the network as it is in ``relay.build`` just before ``AlterOpLayout``, its weights bound as constants.
-
-    The last one is cached, as the stages of a job ask for the same one.
-    """
-    if not _last or _last[0][0] is not imported.module or _last[0][1] != str(target):
-        _last[:] = [(imported.module, str(target), _simplified(imported, target))]
-    return _last[0][2]
-
-
-def _simplified(imported: importing.Imported, target: Any) -> importing.Imported:
+    """Return the network as it is in ``relay.build`` just before ``AlterOpLayout``, its weights bound as constants."""
     corrections.use_threads(1)
     main = relay.build_module.bind_params_by_name(imported.module["main"], imported.params)
     functions = {**dict(imported.module.functions.items()), imported.module.get_global_var("main"): main}
@@ -79,10 +84,7 @@ class Folding:
 class _Folded(patterns.DFPatternCallback):
     def __init__(self) -> None:
         super().__init__()
-        first, *rest = map(patterns.is_op, _FOLDS)
-        for each in rest:
-            first = first | each
-        self.pattern = first(patterns.is_constant())
+        self.pattern = fast_math.any_of(_FOLDS)(patterns.is_constant())
 
     def callback(self, _: Any, post: Any, __: Any) -> Any:
         constant = post.args[0].data

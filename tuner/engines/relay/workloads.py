@@ -28,9 +28,14 @@ def task(workload_key: str, target: Any) -> Any:
 
 
 def create(name: str, arguments: tuple[Any, ...], target: Any) -> Any:
-    """Return an ``autotvm.task.Task`` whose search space contains sound schedules only."""
+    """Return an ``autotvm.task.Task`` whose search space contains sound schedules only; its size is their number.
+
+    Works like ``ConfigSpace.multi_filter``, which has no effect once a template has been traced.
+    """
     task = autotvm.task.create(name, arguments, target=target)
-    restrict(task)
+    if name.startswith(_GROUPED):
+        task.config_space.clear_cache()
+        task.config_space._shared_filter = lambda entities: is_sound(task, entities)
     return task
 
 
@@ -92,17 +97,6 @@ def index_of(space: Any, config: Any) -> int | None:
 def _knobs(config: Any) -> dict[str, str]:
     """Return kind and value of each knob as JSON."""
     return {name: json.dumps([kind, value]) for name, kind, value in config.to_json_dict()["entity"]}
-
-
-def restrict(task: Any) -> None:
-    """Restrict the task's search space to sound configurations; its size is then their number.
-
-    Works like ``ConfigSpace.multi_filter``, which has no effect once a template has been traced.
-    """
-    if task.name.startswith(_GROUPED):
-        space = task.config_space
-        space.clear_cache()
-        space._shared_filter = lambda entities: is_sound(task, entities)
 
 
 def sound(pairs: Iterable[Pair]) -> list[Pair]:

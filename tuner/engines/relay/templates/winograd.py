@@ -1,4 +1,4 @@
-"""AutoTVM template ``conv2d_winograd_NCHWc.x86``: convolutions by minimal filtering.
+"""AutoTVM template ``conv2d_winograd_NCHWc.x86``: convolutions by minimal filtering (``runtime.filtering``).
 
 Its workload is that of TVM's ``conv2d_NCHWc.x86``, and its output is blocked in the same way. A block of tiles passes
 through all steps while it is in the cache: transformed inputs, one matrix product per point, transformed outputs and
@@ -6,13 +6,6 @@ the operators that follow the convolution.
 
 The module contains, in this order: tile sizes; the steps as tensor expressions and their schedule; the template; its
 registration with Relay and its calls in the blocked layout.
-
-Minimal filtering computes tiles with fewer multiplications. F(m, r) computes m outputs of a filter of r taps with m + r
-- 1 products instead of m · r (Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016):
-polynomials are multiplied by their values at m + r - 2 points and at infinity (Toom and Cook). Applied to rows and then
-to columns it is two-dimensional. The points determine the rounding error (Barabasz et al., arXiv:1803.10986). With 0,
-±3/4, ±3/2, whose squares are exact in binary, the error of F(4×4, 3×3) in float32 is a fourth of that with the usual 0,
-±1, ±2.
 """
 
 from __future__ import annotations
@@ -473,11 +466,7 @@ def _is_recorded(workload: Any, target: Any) -> bool:
 
 
 def _compute(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
-    return [unpack_NCHWc_to_nchw(_convolved(attrs, inputs, out_type), out_type.dtype)]
-
-
-def _convolved(attrs: Any, inputs: Any, out_type: Any) -> Any:
-    return convolve(*_arguments(attrs, inputs, out_type))
+    return [unpack_NCHWc_to_nchw(convolve(*_arguments(attrs, inputs, out_type)), out_type.dtype)]
 
 
 def _arguments(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
@@ -487,9 +476,7 @@ def _arguments(attrs: Any, inputs: Any, out_type: Any) -> list[Any]:
     return [*inputs, *sizes, *layouts, out_type.dtype]
 
 
-def _schedule(_: Any, outs: Any, target: Any) -> Any:
-    with target:
-        return schedule(outs)
+_schedule = strategies.wrap_topi_schedule(schedule)
 
 
 @strategies.conv2d_winograd_without_weight_transform_strategy.register("cpu")
@@ -498,7 +485,7 @@ def _blocked(attrs: Any, inputs: Any, out_type: Any, target: Any) -> Any:
     if attrs.data_layout == "NHWC":
         return x86.conv2d_winograd_without_weight_transform_strategy_cpu(attrs, inputs, out_type, target)
     strategy = relay.op.OpStrategy()
-    strategy.add_implementation(lambda *call: [_convolved(*call)], _schedule, name=TASK)
+    strategy.add_implementation(lambda *call: [convolve(*_arguments(*call))], _schedule, name=TASK)
     return strategy
 
 

@@ -53,7 +53,8 @@ def audit_apart(
     if Runner.of(params) or compiling.tools(release, target).triple:
         hindrance = "it runs on another machine"
     if hindrance:
-        return skip([check.line for check in checks], hindrance)
+        skipped = [{"line": check.line, "message": hindrance} for check in checks]
+        return {"checked": 0, "wrong": [], "failed": [], "skipped": skipped}
     child = processes.Child(f"{release.package}.comparing", environment.settings(params["threads"]))
     try:
         return audit(checks, child, on_progress)
@@ -85,16 +86,6 @@ def audit(checks: Iterable[Check], child: processes.Child, on_progress: Callable
         if outcome.error is not None or found.get("wrong"):
             child.kill()
     return {"checked": checked, "wrong": wrong, "failed": failed, "skipped": skipped}
-
-
-def skip(lines: Iterable[str], reason: str) -> Json:
-    """Return an audit result in which every record is skipped for ``reason``."""
-    return {
-        "checked": 0,
-        "wrong": [],
-        "failed": [],
-        "skipped": [{"line": line, "message": reason} for line in lines],
-    }
 
 
 def fill(generator: Any, shape: tuple[int, ...], dtype: str) -> Any:

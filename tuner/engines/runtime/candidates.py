@@ -58,22 +58,14 @@ def in_two_passes(
     if best is None or not math.isfinite(best):
         return evaluate(number, repeat, min_repeat_ms)
     cold = run()
-    if is_hopeless_cold(cold, best):
+    if cold > best * COLD_FACTOR + COLD_SECONDS:
         return [cold]
     preview = min(evaluate(number if fixed else _runs(cold, PREVIEW_SECONDS), PREVIEW_REPEATS, 0))
-    if is_hopeless(preview, best):
+    if preview > best * PREVIEW_FACTOR:
         return [preview]
     # Otherwise TVM finds the number by trying smaller ones first, which takes as long as a repeat.
     enough = number if fixed else max(number, _runs(preview, min_repeat_ms / 1e3))
     return evaluate(enough, repeat, min_repeat_ms)
-
-
-def is_hopeless_cold(seconds: float, best: float) -> bool:
-    return seconds > best * COLD_FACTOR + COLD_SECONDS
-
-
-def is_hopeless(seconds: float, best: float) -> bool:
-    return seconds > best * PREVIEW_FACTOR
 
 
 def _runs(seconds: float, least: float) -> int:

@@ -100,7 +100,7 @@ def _link(
     if len(entries) > 1 and programs.objcopy is None:
         raise programs.archiver_missing()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*libraries.WRITTEN, ort.MODEL, ort.OPERATOR, kernels.FILE):
+    for name in libraries.WRITTEN:
         (folder / name).unlink(missing_ok=True)
     binutils = None
     if programs.objcopy:

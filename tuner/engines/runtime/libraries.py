@@ -15,8 +15,11 @@ from tuner.engines.runtime.library.source import Facts
 
 NEEDS_TVM = "needs-tvm.txt"
 """Says what a model needs TVM for, so that there is no library."""
-WRITTEN = (linking.LIBRARY, linking.HEADER, linking.WEIGHTS, linking.ARCHIVE, linking.ARCHIVE_HEADER)
-"""Names of files that libraries consist of."""
+WRITTEN = (
+    *(linking.LIBRARY, linking.HEADER, linking.WEIGHTS, linking.ARCHIVE, linking.ARCHIVE_HEADER),
+    *(ort.MODEL, ort.OPERATOR, kernels.FILE),
+)
+"""Names of files that libraries consist of, and of those about them."""
 
 
 def write(
@@ -36,7 +39,7 @@ def write(
     from. Raises EngineFailure ``compile_failed`` for a format that is made from the
     library, if there is none.
     """
-    for name in (*WRITTEN, ort.MODEL, ort.OPERATOR, kernels.FILE, parts.FILE, NEEDS_TVM):
+    for name in (*WRITTEN, parts.FILE, NEEDS_TVM):
         (folder / name).unlink(missing_ok=True)
     try:
         return _write(plan(), objects, facts, folder, programs, form, is_part=is_part)

@@ -215,7 +215,7 @@ _MISFIT = (
     "Set the target of the devices (-mtriple, -mcpu), and start their RPC servers with the TVM release of the tuner: "
     "0.19 for autotvm and ansor, 0.27 for metaschedule."
 )
-_CODES = {"run_timeout": "device_lost", "device_lost": "device_lost", "wrong_device": "no_device"}
+_CODES = {"device_lost": "device_lost", "wrong_device": "no_device"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,31 +190,20 @@ def _samples(load: Callable[[str, int], Network], params: Json) -> list[float]:
     return network.sample(params.get("number") or 1, params["repeat"])
 
 
-class Libraries:
-    """Libraries of compiled bundles, and their models for other runtimes, of which the most recent stay loaded."""
+def _load(bundle: str, threads: int) -> LibraryNetwork:
+    """Load a bundle's library, cached, to run on ``threads`` threads. Raises EngineFailure ``invalid_bundle``."""
+    return _loaded(bundle, threads, _modified_ns(bundle, [LIBRARY]))
 
-    def __init__(self) -> None:
-        @lru_cache(maxsize=4)
-        def loaded(
-            bundle: str,
-            threads: int,
-            modified_ns: tuple[int, ...],  # noqa: ARG001 - part of the key
-        ) -> LibraryNetwork:
-            return LibraryNetwork(Path(bundle), threads)
 
-        @lru_cache(maxsize=4)
-        def opened(bundle: str, threads: int, runtime: str) -> Network:
-            return SessionNetwork(Path(bundle), threads, runtime)
+@lru_cache(maxsize=4)
+def _loaded(bundle: str, threads: int, modified_ns: tuple[int, ...]) -> LibraryNetwork:  # noqa: ARG001 - part of the key
+    return LibraryNetwork(Path(bundle), threads)
 
-        self._loaded, self._opened = loaded, opened
 
-    def load(self, bundle: str, threads: int) -> LibraryNetwork:
-        """Load a bundle's library, cached, to run on ``threads`` threads. Raises EngineFailure ``invalid_bundle``."""
-        return self._loaded(bundle, threads, _modified_ns(bundle, [LIBRARY]))
-
-    def load_model(self, bundle: str, threads: int, runtime: str) -> Network:
-        """Load the model for a runtime of a bundle's folder, which does not change, likewise."""
-        return self._opened(bundle, threads, runtime)
+@lru_cache(maxsize=4)
+def _load_model(bundle: str, threads: int, runtime: str) -> Network:
+    """Load the model for a runtime of a bundle's folder, which does not change, likewise."""
+    return SessionNetwork(Path(bundle), threads, runtime)
 
 
 def handlers(emulated: Callable[[str, str, int], Network] | None = None) -> dict[str, serving.Handler]:
@@ -223,18 +212,17 @@ def handlers(emulated: Callable[[str, str, int], Network] | None = None) -> dict
     With the parameter ``runtime`` they run the bundle's model in that, else its library; with the parameter
     ``emulated``, a machine, the library that ``emulated(machine, bundle, threads)`` loads.
     """
-    libraries = Libraries()
 
     def loader(params: Json) -> Callable[[str, int], Network]:
         runtime = params.get("runtime")
         if emulated and params.get("emulated"):
             return partial(emulated, params["emulated"])
-        return partial(libraries.load_model, runtime=runtime) if runtime else libraries.load
+        return partial(_load_model, runtime=runtime) if runtime else _load
 
     return {
         "run": lambda params, _: run(loader(params), params),
         "time": lambda params, _: time(loader(params), params),
-        "profile": lambda params, _: profile(libraries.load, params),
+        "profile": lambda params, _: profile(_load, params),
     }
 
 

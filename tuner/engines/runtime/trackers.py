@@ -106,7 +106,6 @@ class Tracker:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise TrackerSilent(f"{address!r} is not HOST:PORT")
-        self.address = address
         self._place = (host.strip("[]"), int(port))
 
     def queue(self, key: str) -> Ticket:

@@ -16,11 +16,9 @@ from tuner.engines.relax import compiling, cuda, extracting, importing, lowering
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.relax.running import BUNDLES
-from tuner.engines.runtime import joining
-from tuner.engines.runtime.compiling import tools_for
 from tuner.engines.runtime.program import Program
 
-PROGRAM = Program("relax", RELEASE, BUNDLES, start=searching.start, build=searching.build)
+PROGRAM = Program("relax", RELEASE, BUNDLES, resolve=targets.resolve, start=searching.start, build=searching.build)
 
 
 def _hello() -> Json:
@@ -31,11 +29,7 @@ def _hello() -> Json:
 
 
 def _check(params: Json, _: serving.Emitter) -> Json:
-    answer: Json = {"operators": reading.load(params["model"]).operators}
-    if params.get("target"):
-        answer["lanes"] = targets.lanes(params["target"], params["threads"])
-        answer["precisions"] = lowering.precisions_of(params["target"], params["threads"])
-    return answer
+    return PROGRAM.check(params, reading.load(params["model"]).operators, targets.lanes, lowering.precisions_of)
 
 
 def _compile(params: Json, emitter: serving.Emitter) -> Json:
@@ -58,20 +52,13 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
     return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
 
 
-def _join(params: Json, _: serving.Emitter) -> Json:
-    return joining.join(
-        params, lambda threads: tools_for(RELEASE, targets.resolve(params["target"], threads), params["format"])
-    )
-
-
 def _choose(params: Json, _: serving.Emitter) -> Json:
     lowering.Lowering.of(params)
     return {"lines": records.best_lines(records.load(params.get("records")))}
 
 
 def _compile_plain(params: Json, _: serving.Emitter) -> Json:
-    compiled = compiling.compile_plain(reading.load_module(params["model"]), params["out_dir"])
-    return {"files": compiled.files}
+    return {"files": compiling.compile_plain(reading.load_module(params["model"]), params["out_dir"])}
 
 
 def _audit(params: Json, emitter: serving.Emitter) -> Json:
@@ -99,7 +86,6 @@ HANDLERS: dict[str, serving.Handler] = {
     "compile": _compile,
     "compile_plain": _compile_plain,
     "extract": _extract,
-    "join": _join,
     "inspect": lambda params, _: reading.inspect(params["path"]),
     "prepare": lambda params, _: reading.prepare(params["path"], params["out_path"]),
     "tune": _tune,

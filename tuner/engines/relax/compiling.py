@@ -78,10 +78,11 @@ def compile_model(
     return Compiled(files=files, lines=lines)
 
 
-def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
+def compile_plain(imported: importing.Imported, out_dir: str) -> list[str]:
     """Build tensor functions unscheduled, for any CPU of this machine's kind, as the reference for their other builds.
 
-    No schedule, no vectors, no optimization by LLVM. Raises EngineFailure ``compile_failed``.
+    No schedule, no vectors, no optimization by LLVM. Returns the names of the files. Raises EngineFailure
+    ``compile_failed``.
     """
     target = tvm.target.Target({"kind": "llvm", "opt-level": 0, "num-cores": 1})
     programs = tools(target, "shared")
@@ -89,7 +90,7 @@ def compile_plain(imported: importing.Imported, out_dir: str) -> Compiled:
     with faults.reported("compile_failed", "TVM cannot compile the plain model"), target, options:
         executable = relax.build(imported.module, target, relax_pipeline=_lower_calls(target))
     with compiling.exported(executable, _packer(programs)) as objects:
-        return Compiled(files=_write(objects, imported, Path(out_dir), "shared", programs, "cpu"), lines=[])
+        return _write(objects, imported, Path(out_dir), "shared", programs, "cpu")
 
 
 def _packer(programs: compiling.Tools) -> Callable[..., str]:

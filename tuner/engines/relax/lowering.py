@@ -94,12 +94,8 @@ def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
 PRECISIONS = ("f32", "fp16", *narrowing.NUMBERS)
 
 
-def precisions_of(text: str, threads: int) -> list[str]:
-    """Return the precisions that a target has instructions for; none for targets that are rejected."""
-    try:
-        target = targets.resolve(text, threads)
-    except EngineFailure:
-        return []
+def precisions_of(target: Any) -> list[str]:
+    """Return the precisions that a ``tvm.target.Target`` has instructions for, ``f32`` first."""
     return ["f32", *(each for each, numbers in narrowing.NUMBERS.items() if numbers.is_available(target))]
 
 

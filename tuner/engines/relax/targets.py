@@ -12,7 +12,6 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
-from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime.targets import check_known, known_cpus, native_cpu, refused, unknown
 
 KINDS = ("llvm", "cuda")
@@ -46,12 +45,8 @@ def is_gpu(target: Any) -> bool:
     return target.kind.name == "cuda"
 
 
-def lanes(text: str, threads: int) -> int | None:
-    """Return the number of 32-bit lanes of a target's vectors; None for GPUs and for targets that are rejected."""
-    try:
-        target = resolve(text, threads)
-    except EngineFailure:
-        return None
+def lanes(target: Any) -> int | None:
+    """Return the number of 32-bit lanes of the vectors of a ``tvm.target.Target``; None for GPUs."""
     return None if is_gpu(target) else lanes_of(target)
 
 

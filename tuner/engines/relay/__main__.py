@@ -17,11 +17,10 @@ from tuner.engines.relay.ansor import mixing
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.running import BUNDLES
 from tuner.engines.relay.templates import installing
-from tuner.engines.runtime import joining
 from tuner.engines.runtime.compiling import tools_for
 from tuner.engines.runtime.program import Program
 
-PROGRAM = Program("relay", RELEASE, BUNDLES, start=tuners.start, build=tuners.build)
+PROGRAM = Program("relay", RELEASE, BUNDLES, resolve=targets.resolve, start=tuners.start, build=tuners.build)
 
 
 def _hello() -> Json:
@@ -32,15 +31,7 @@ def _hello() -> Json:
 
 
 def _check(params: Json, _: serving.Emitter) -> Json:
-    answer: Json = {"operators": importing.load(params["model"]).operators}
-    if not params.get("target"):
-        return answer
-    try:
-        target = targets.resolve(params["target"], params["threads"])
-    except serving.EngineFailure:
-        # The question here is only whether the model can be imported; a build for this target reports the error.
-        return {**answer, "lanes": None, "precisions": []}
-    return {**answer, "lanes": targets.lanes(target), "precisions": mixed_precision.of_target(target)}
+    return PROGRAM.check(params, importing.load(params["model"]).operators, targets.lanes, mixed_precision.of_target)
 
 
 def _compile(params: Json, emitter: serving.Emitter) -> Json:
@@ -57,12 +48,6 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
         out_dir, is_part = params["out_dir"], bool(params.get("part"))
         files = compiling.compile_model(imported, target, schedules, out_dir, form, facts, is_part=is_part)
     return {"files": files, "records": schedules.lines(), "seconds": time.monotonic() - started}
-
-
-def _join(params: Json, _: serving.Emitter) -> Json:
-    return joining.join(
-        params, lambda threads: tools_for(RELEASE, targets.resolve(params["target"], threads), params["format"])
-    )
 
 
 def _choose(params: Json, emitter: serving.Emitter) -> Json:
@@ -93,7 +78,6 @@ HANDLERS: dict[str, serving.Handler] = {
     "choose": _choose,
     "compile": _compile,
     "extract": _extract,
-    "join": _join,
 }
 
 if __name__ == "__main__":

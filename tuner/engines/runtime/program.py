@@ -10,8 +10,8 @@ from typing import Any
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.plugins import Registry
-from tuner.engines.runtime import environment, processes, progress, rounds, running, targets
-from tuner.engines.runtime.compiling import Release
+from tuner.engines.runtime import environment, joining, processes, progress, rounds, running, targets
+from tuner.engines.runtime.compiling import Release, Tools, tools_for
 from tuner.engines.runtime.library.source import Facts
 from tuner.engines.runtime.measuring import Measurer
 from tuner.engines.runtime.rounds import Search
@@ -31,12 +31,15 @@ class Program:
         release: Release,
         bundles: Bundles,
         *,
+        resolve: Callable[[str, int], Any],
         start: Callable[[Json], Search],
         build: Callable[[Json, Any], CandidateBuild],
     ) -> None:
-        """``start(params)`` creates a search; ``build(params, candidate)`` returns how to build what it proposes."""
+        """``resolve(target, threads)`` returns a ``tvm.target.Target``, ``start(params)`` creates a search, and
+        ``build(params, candidate)`` returns how to build what it proposes."""
         self._name = name
         self._release = release
+        self._resolve = resolve
         self._measurer = Measurer(release.package)
         self._start = start
         self._build = build
@@ -71,13 +74,39 @@ class Program:
 
     def serve(self, handlers: Mapping[str, serving.Handler], hello: Callable[[], Json]) -> int:
         """Run ``serving.serve`` with the handlers of this class added, and end all processes afterwards."""
-        own: dict[str, serving.Handler] = {"tune": self.tune, "run": self._run, "time": self._time}
+        own: dict[str, serving.Handler] = {
+            "join": self._join,
+            "run": self._run,
+            "time": self._time,
+            "tune": self.tune,
+        }
         every = {name: progress.telling(handler) for name, handler in {**own, **handlers}.items()}
         try:
             return serving.serve(every, lambda: {**hello(), "methods": sorted(every)})
         finally:
             self._measurer.close()
             self._remote.close()
+
+    def check(
+        self,
+        params: Json,
+        operators: dict[str, int],
+        lanes: Callable[[Any], int | None],
+        precisions: Callable[[Any], list[str]],
+    ) -> Json:
+        """Answer a ``check`` request for a model with these operators.
+
+        If the request has a target, ``lanes`` and ``precisions`` return what the answer says of it.
+        """
+        answer: Json = {"operators": operators}
+        if not params.get("target"):
+            return answer
+        try:
+            target = self._resolve(params["target"], params["threads"])
+        except serving.EngineFailure:
+            # The question here is only whether the model can be imported; a build for this target reports the error.
+            return {**answer, "lanes": None, "precisions": []}
+        return {**answer, "lanes": lanes(target), "precisions": precisions(target)}
 
     def tune(self, params: Json, emitter: serving.Emitter) -> Json:
         """Handle a ``tune`` request."""
@@ -88,6 +117,12 @@ class Program:
             self._searches[key] = self._start(params)
         build = partial(self._build, params)
         return rounds.tune(params, self._searches[key], self._measurer, conditions, build=build, emit=emitter.emit)
+
+    def _join(self, params: Json, _: serving.Emitter) -> Json:
+        def programs(threads: int) -> Tools:
+            return tools_for(self._release, self._resolve(params["target"], threads), params["format"])
+
+        return joining.join(params, programs)
 
     def _run(self, params: Json, _: serving.Emitter) -> Json:
         runner = Runner.of(params)

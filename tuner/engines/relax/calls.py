@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 CONVOLUTION, MATRIX_PRODUCT = "relax.nn.conv2d", "relax.matmul"
 FUSES_ELEMENTWISE = 4
@@ -28,6 +28,18 @@ def operator(value: Any) -> str:
 def bindings(function: Any) -> list[Any]:
     """Return the bindings of a Relax function, in order."""
     return [each for block in function.body.blocks for each in block.bindings]
+
+
+def constant(value: Any) -> Any | None:
+    """Return the array of a constant; None for other expressions."""
+    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
+
+
+def sizes(value: Any) -> list[int] | None:
+    """Return the shape of a tensor; None unless all of its sizes are known."""
+    shape = value.ty.shape
+    is_known = isinstance(shape, relax.ShapeExpr) and all(isinstance(size, tirx.IntImm) for size in shape.values)
+    return [int(size) for size in shape.values] if is_known else None
 
 
 def origin(variable: Any, values: Bindings) -> Any:

@@ -14,6 +14,8 @@ from tvm import relax
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir
 
+from tuner.engines.relax import calls
+
 _MOST_PARTS = 16
 """Parts up to which a concatenation is a choice, which operators before and after it can be fused with.
 
@@ -30,18 +32,15 @@ def legalizations() -> dict[str, Any]:
         parts = call.args[0]
         while isinstance(parts, relax.Var) and builder.lookup_binding(parts) is not None:
             parts = builder.lookup_binding(parts)
-        is_known = isinstance(parts, relax.Tuple) and all(_has_sizes(each.ty) for each in (call, *parts.fields))
+        is_known = isinstance(parts, relax.Tuple) and all(
+            calls.sizes(each) is not None for each in (call, *parts.fields)
+        )
         if not is_known or len(parts.fields) <= _MOST_PARTS:
             return usual(builder, call)
         function = builder.add_func(_copies(parts.fields, int(call.attrs.axis or 0), call.ty), "concatenate")
         return relax.call_tir(function, parts, call.ty)
 
     return {_CONCAT: legalize}
-
-
-def _has_sizes(type_: Any) -> bool:
-    shape = type_.shape
-    return isinstance(shape, relax.ShapeExpr) and all(isinstance(size, tvm.tirx.IntImm) for size in shape.values)
 
 
 def _copies(parts: Any, axis: int, result: Any) -> Any:

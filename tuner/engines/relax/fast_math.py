@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax, te, tirx, topi
 
 from tuner.engines.relax import calls
@@ -74,7 +73,7 @@ def _half_and_part(value: Any, part: Any, emit: Emit) -> Any:
 
 
 def _divided(call: Any, emit: Emit) -> Any:  # noqa: ARG001 - as the others
-    divisor = _constant(call.args[1])
+    divisor = calls.constant(call.args[1])
     smallest, largest = _RECIPROCALS
     if divisor is None or not np.all((np.abs(divisor) >= smallest) & (np.abs(divisor) <= largest)):
         return call
@@ -82,7 +81,7 @@ def _divided(call: Any, emit: Emit) -> Any:  # noqa: ARG001 - as the others
 
 
 def _power(call: Any, emit: Emit) -> Any:
-    value, exponent = call.args[0], _constant(call.args[1])
+    value, exponent = call.args[0], calls.constant(call.args[1])
     # An exponent with more dimensions than the base would add dimensions to the result.
     if exponent is None or exponent.size > 1 or exponent.ndim > len(value.ty.shape):
         return call
@@ -110,10 +109,6 @@ def _log_softmax(call: Any, emit: Emit) -> Any:
     lower = emit(relax.op.subtract(value, emit(relax.op.max(value, axis, keepdims=True))))
     total = emit(relax.op.sum(emit(relax.op.exp(lower)), axis, keepdims=True))
     return relax.op.subtract(lower, emit(relax.op.log(total)))
-
-
-def _constant(value: Any) -> Any | None:
-    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
 
 
 def _number(value: float) -> Any:

@@ -376,13 +376,12 @@ class _Steps:
 
 def legalizations(machine: Machine) -> dict[str, Any]:
     """Return functions for ``LegalizeOps``, by operator: convolutions that filtering makes quicker."""
-    usual = tvm.ir.Op.get(calls.CONVOLUTION).get_attr("FLegalize")
 
-    def legalize(builder: Any, call: Any) -> Any:
+    def filtered(builder: Any, call: Any) -> Any | None:
         shape = _shape(call)
         tiling = _worth(shape, machine) if shape else None
         if shape is None or tiling is None:
-            return usual(builder, call)
+            return None
         kernel = call.args[1].value.numpy()
         transformed = weights(kernel.swapaxes(0, 1) if shape.is_line else kernel, shape, tiling)
         return builder.call_te(
@@ -393,7 +392,7 @@ def legalizations(machine: Machine) -> dict[str, Any]:
             primfunc_attrs={"op_pattern": calls.FUSES_ELEMENTWISE},
         )
 
-    return {calls.CONVOLUTION: legalize}
+    return {calls.CONVOLUTION: calls.legalized(calls.CONVOLUTION, filtered)}
 
 
 def pays(call: Any, machine: Machine, *, speed: float = 1.0) -> bool:
@@ -425,10 +424,10 @@ def _shape(call: Any) -> Shape | None:
         return None
     if any(int(each) != 1 for each in (*attrs.strides, *attrs.dilation)):
         return None
-    sizes = [*data.ty.shape.values, *call.ty.shape.values]
-    if not all(isinstance(size, tirx.IntImm) for size in sizes):
+    image, made = calls.sizes(data), calls.sizes(call)
+    if image is None or made is None:
         return None
-    batch, height, width, channels, _, rows, columns, filters = (int(size) for size in sizes)
+    (batch, height, width, channels), (_, rows, columns, filters) = image, made
     down, across = (int(size) for size in kernel.ty.shape.values[:2])
     top, left = (int(size) for size in attrs.padding[:2])
     groups = int(attrs.groups)

@@ -247,7 +247,9 @@ def _fits(value: Any) -> bool:
     name = calls.operator(value)
     if name not in (calls.CONVOLUTION, calls.MATRIX_PRODUCT) or isinstance(value.args[0], tvm.ir.GenericConst):
         return False
-    if {str(each.ty.dtype) for each in (*value.args, value)} != {_DTYPE} or not _is_static(value):
+    if {str(each.ty.dtype) for each in (*value.args, value)} != {_DTYPE}:
+        return False
+    if any(len(calls.sizes(each) or ()) < 2 for each in (*value.args, value)):
         return False
     *_, rows, columns = (int(size) for size in value.ty.shape.values)
     if vector_width(columns, _FEWEST_LANES) < _FEWEST_LANES:
@@ -259,21 +261,9 @@ def _fits(value: Any) -> bool:
         return is_constant and layouts == ("NHWC", "HWIO", "NHWC") and int(value.attrs.groups) == 1
     depth = int(data.ty.shape.values[-1])
     if isinstance(other, tvm.ir.GenericConst):
-        return _rank(other) == 2
+        return len(other.ty.shape.values) == 2
     outer, others = (list(map(int, each.ty.shape.values))[:-2] for each in (data, other))
     return outer == others and min(rows, depth) >= _FEWEST
-
-
-def _is_static(value: Any) -> bool:
-    shapes = [each.ty.shape for each in (*value.args, value)]
-    return all(
-        isinstance(shape, relax.ShapeExpr) and len(shape) >= 2 and all(isinstance(size, tirx.IntImm) for size in shape)
-        for shape in shapes
-    )
-
-
-def _rank(value: Any) -> int:
-    return len(value.ty.shape.values)
 
 
 def _convolution(numbers: Numbers, attributes: Any) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
 from tuner.engines.relax import calls
@@ -132,7 +131,7 @@ def _filled(like: Any, number: float) -> Any:
 
 def _constant(value: Any) -> tuple[Any, Any] | None:
     """Return the integers less their zero points, in float32, and scales, which broadcast, of dequantized constants."""
-    integers, scales, zeros = (_numbers(each) for each in value.args)
+    integers, scales, zeros = map(calls.constant, value.args)
     if integers is None or scales is None or zeros is None or not _is_wide(value):
         return None
     shape = [1] * integers.ndim
@@ -150,13 +149,9 @@ def _has_scales_of_columns(name: str, weights: Any, scales: Any) -> bool:
     return weights.ndim > 1 and all(size == 1 for axis, size in enumerate(scales.shape) if axis != columns)
 
 
-def _numbers(value: Any) -> Any | None:
-    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
-
-
 def _number(value: Any) -> float | None:
     """Return the only number of a constant."""
-    found = _numbers(value)
+    found = calls.constant(value)
     return None if found is None or found.size != 1 else float(found.item())
 
 

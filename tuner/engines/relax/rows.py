@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, te, tirx, topi
+from tvm import te, tirx, topi
 
 from tuner.engines.relax import calls
 from tuner.engines.relax.machines import MOST_LANES
@@ -64,10 +64,9 @@ def _reducing(compute: Callable[..., Any], name: str) -> Callable[[Any, Any], An
 
 def _last_axes(call: Any) -> int:
     """Return how many axes, the last ones, a call reduces; 0 for others, and if TVM's own function fits them."""
-    shape = call.args[0].ty.shape
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
+    sizes = calls.sizes(call.args[0])
+    if sizes is None:
         return 0
-    sizes = [int(size) for size in shape.values]
     axes = sorted(int(axis) % len(sizes) for axis in call.attrs.axis or ())
     rank = len(axes)
     count = math.prod(sizes[len(sizes) - rank :])

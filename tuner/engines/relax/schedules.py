@@ -188,7 +188,7 @@ def _pack_weights(schedule: Any, block: Any, columns: int) -> list[Any]:
         if not any(read.source.same_as(each) for each in constants) or len(by_column) != 1:
             continue
         [column] = by_column
-        if dims[column] % columns or math.prod(dims) * tvm.DataType(read.source.dtype).bits // 8 < _PACKED_BYTES:
+        if dims[column] % columns or _bytes(read.source) < _PACKED_BYTES:
             continue
         made.append(schedule.cache_read(block, place, "global"))
         schedule.transform_layout(block, ("read", place), _panels(column, columns))
@@ -306,7 +306,7 @@ def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG0
                 schedule.compute_inline(block)
     sums = [block for block in _blocks(schedule) if _is_reduction(schedule, block)]
     # What remains of a row behind whole vectors is added up by itself.
-    long = [block for block in sums if _reduced_size(schedule, block) >= MOST_LANES] or sums
+    long = [block for block in sums if _steps(schedule, _loops(schedule, block)[1]) >= MOST_LANES] or sums
     partial = {_name(schedule, _in_lanes(schedule, block, machine)) for block in long}
     blocks = _blocks(schedule)
     last = [block for block in blocks if not schedule.get_consumers(block)]
@@ -331,8 +331,9 @@ def _row_loops(schedule: Any, last: Any, reduction: Any) -> list[Any]:
     return loops if [int(schedule.get(loop).extent) for loop in loops] == results else loops[:-1]
 
 
-def _reduced_size(schedule: Any, block: Any) -> int:
-    return math.prod(int(schedule.get(loop).extent) for loop in _loops(schedule, block)[1])
+def _steps(schedule: Any, loops: list[Any]) -> int:
+    """Return the number of iterations of nested loops."""
+    return math.prod(int(schedule.get(loop).extent) for loop in loops)
 
 
 def _name(schedule: Any, block: Any) -> str:
@@ -364,7 +365,7 @@ def _fill_vectors(schedule: Any, block: Any, machine: Machine, *, is_partial: bo
     if not own:
         return
     if not _is_reduction(schedule, block):
-        if math.prod(int(schedule.get(loop).extent) for loop in own[:-1]) > 1:
+        if _steps(schedule, own[:-1]) > 1:
             raise _Unfit("its rows are not those of its result")
         lanes = vector_width(int(schedule.get(own[-1]).extent), machine.lanes)
         if lanes > 1:
@@ -409,7 +410,7 @@ def _joined(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG00
 def _divide(schedule: Any, block: Any, axis: int, borders: list[int], machine: Machine) -> None:
     loops = schedule.get_loops(block)
     outer, is_shared = loops[:axis], _is_worth_threads(schedule, block, machine)
-    if is_shared and math.prod(int(schedule.get(loop).extent) for loop in outer) < machine.threads:
+    if is_shared and _steps(schedule, outer) < machine.threads:
         raise _Unfit("its parts would take turns")
     schedule.loop_partition(loops[axis], [end - begin for begin, end in pairwise([0, *borders])] + [None])
     if is_shared:
@@ -425,9 +426,9 @@ def _tiled(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001
     for block in _blocks(schedule):
         if _is_reduction(schedule, block):
             placed += tile(schedule, block, machine, parallel=_is_worth_threads(schedule, block, machine))
-    names = {schedule.get(block).name_hint for block in placed}
+    names = {_name(schedule, block) for block in placed}
     for block in _blocks(schedule):
-        if schedule.get(block).name_hint not in names and not _is_reduction(schedule, block):
+        if _name(schedule, block) not in names and not _is_reduction(schedule, block):
             _stream(schedule, block, machine)
     return schedule
 
@@ -511,9 +512,8 @@ def _run_in_parallel(schedule: Any, block: Any, machine: Machine) -> None:
         if schedule.get(loop).kind != tirx.ForKind.SERIAL or len(spatial) == _spatial_count(schedule, block):
             break
         spatial.append(loop)
-    steps = [int(schedule.get(loop).extent) for loop in spatial]
     # Indices of fused loops are quotients and remainders: keep these divisions out of the innermost loop.
-    if len(spatial) == len(schedule.get_loops(block)) and math.prod(steps[:-1]) >= machine.threads:
+    if len(spatial) == len(schedule.get_loops(block)) and _steps(schedule, spatial[:-1]) >= machine.threads:
         spatial.pop()
     if spatial:
         schedule.parallel(schedule.fuse(*spatial))
@@ -529,10 +529,7 @@ def _spatial_count(schedule: Any, block: Any) -> int:
 
 
 def _is_worth_threads(schedule: Any, block: Any, machine: Machine) -> bool:
-    steps = 1
-    for loop in schedule.get_loops(block):
-        steps *= int(schedule.get(loop).extent)
-    return machine.threads > 1 and steps >= _WORTH_THREADS
+    return _steps(schedule, schedule.get_loops(block)) >= _WORTH_THREADS and machine.threads > 1
 
 
 def _blocks(schedule: Any) -> list[Any]:

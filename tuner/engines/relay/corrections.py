@@ -27,7 +27,7 @@ def install() -> None:
 
     * ``tvm.support.libinfo`` is memoized: a build of a small network calls it 2600 times, 7 ms each, for constant data.
     * The importer infers types of what a node adds, see ``_infer_type``.
-    * Functions that only compute constants are built once, see ``ConstantBuilder``.
+    * Functions that only compute constants are built once, see ``_build_constant``.
     * Operators are counted while they are imported and built, see ``tuner.engines.runtime.progress``.
     * Loops of more than ``_MOST_LANES`` are vectorized by LLVM, see ``_vectorize``.
     * Products of bytes become products of 16 bits, see ``_widen``.
@@ -39,7 +39,7 @@ def install() -> None:
         # te_compiler holds a reference of its own; another build of TVM may not.
         if hasattr(te_compiler, "libinfo"):
             te_compiler.libinfo = tvm.support.libinfo
-        tvm.register_func("relay.backend.build", ConstantBuilder().build, override=True)
+        tvm.register_func("relay.backend.build", _build_constant, override=True)
         legalizations.is_fast_int8_on_intel = lambda: False
         register_qnn_legalize("qnn.batch_matmul", _widen)
         te.Stage.vectorize = functools.partialmethod(_vectorize, te.Stage.vectorize)
@@ -82,28 +82,24 @@ def _widen(attributes: Any, inputs: Any, types: Any) -> Any:
     return legalizations.helper_no_fast_int8_hw_legalization(attributes, inputs, types, relay.nn.batch_matmul)
 
 
-class ConstantBuilder:
-    """Caching builder of the functions that FoldConstant runs; replaces ``tvm.relay.backend._backend.build``.
+_constants_built: dict[int, list[tuple[Any, Any]]] = {}
+
+
+def _build_constant(module: Any, target: Any, target_host: Any = None) -> Any:
+    """Build a function that FoldConstant runs, once; replaces ``tvm.relay.backend._backend.build``.
 
     TVM builds each of them anew, optimized, to run it once. Most of those left by ``simplifying.Folding`` occur several
-    times in a network, and none is worth optimizing.
+    times in a network, and none is worth optimizing. Targets other than the default of constants are built as TVM does.
     """
-
-    def __init__(self) -> None:
-        self._target = tvm.target.Target("llvm -opt-level=0")
-        self._built: dict[int, list[tuple[Any, Any]]] = {}
-
-    def build(self, module: Any, target: Any, target_host: Any = None) -> Any:
-        """Return a ``tvm.runtime.Module``; targets other than the default of constants are built as TVM does."""
-        if not isinstance(module, tvm.IRModule) or target.kind.name != "llvm" or "mcpu" in target.attrs:
-            return tvm.driver.build(module, target=target, target_host=target_host or None)
-        same_hash = self._built.setdefault(tvm.ir.structural_hash(module), [])
-        for known, library in same_hash:
-            if tvm.ir.structural_equal(known, module):
-                return library
-        library = tvm.driver.build(module, target=self._target)
-        same_hash.append((module, library))
-        return library
+    if not isinstance(module, tvm.IRModule) or target.kind.name != "llvm" or "mcpu" in target.attrs:
+        return tvm.driver.build(module, target=target, target_host=target_host or None)
+    same_hash = _constants_built.setdefault(tvm.ir.structural_hash(module), [])
+    for known, library in same_hash:
+        if tvm.ir.structural_equal(known, module):
+            return library
+    library = tvm.driver.build(module, target=tvm.target.Target("llvm -opt-level=0"))
+    same_hash.append((module, library))
+    return library
 
 
 def use_threads(threads: int) -> None:

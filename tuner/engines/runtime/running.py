@@ -8,11 +8,11 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -233,9 +233,6 @@ def _modified_ns(bundle: str, files: Sequence[str]) -> tuple[int, ...]:
         raise EngineFailure("invalid_bundle", f"cannot read {error.filename}: {error.strerror}") from error
 
 
-Loaded = TypeVar("Loaded", bound=Network)
-
-
 class Bundles:
     """Compiled bundles, of which the most recent stay loaded."""
 
@@ -262,12 +259,14 @@ class Bundles:
             folder = Path(bundle)
             if (folder / LIBRARY).exists():
                 return LibraryNetwork(folder, threads)
-            return assemble(lambda: load(folder, load_library(release, folder)))
+            with _reported():
+                return load(folder, load_library(release, folder))
 
         @lru_cache(maxsize=1)
         def opened(bundle: str, file: str, modified_ns: tuple[int, ...]) -> Network:  # noqa: ARG001 - part of the key
             folder = Path(bundle)
-            return assemble(lambda: load(folder, load_library(release, folder, file)))
+            with _reported():
+                return load(folder, load_library(release, folder, file))
 
         self._loaded, self._opened = loaded, opened
 
@@ -295,22 +294,17 @@ class Bundles:
         """Load a bundle in an RPC session, where ``upload(path)`` loads a library. Raises as ``load`` does."""
         _modified_ns(bundle, self._files)
         folder = Path(bundle)
-        return assemble(lambda: self._load_remotely(folder, session, upload(str(folder / compiling.LIBRARY))))
+        with _reported():
+            return self._load_remotely(folder, session, upload(str(folder / compiling.LIBRARY)))
 
 
 BIG_CORES = 1
 """Affinity mode of ``runtime.config_threadpool`` that allows any cores."""
 
 
-def assemble(load: Callable[[], Loaded]) -> Loaded:
-    """Call ``load``, converting TVM's exceptions to EngineFailure ``invalid_bundle``."""
-    try:
-        return load()
-    except EngineFailure:
-        raise
-    except Exception as error:
-        # TVM raises TVMError, OSError, ValueError or KeyError, depending on which file is damaged.
-        raise EngineFailure("invalid_bundle", f"TVM cannot load the compiled files: {error}"[:1500]) from error
+def _reported() -> AbstractContextManager[None]:
+    # TVM raises TVMError, OSError, ValueError or KeyError, depending on which file is damaged.
+    return faults.reported("invalid_bundle", "TVM cannot load the compiled files")
 
 
 def load_library(release: Release, folder: Path, file: str = compiling.LIBRARY) -> Any:

@@ -12,11 +12,10 @@ environment.apply()
 # ruff: noqa: E402 - TVM, which these load, reads the environment
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relay import compiling, corrections, importing, mixed_precision, plugins, targets, tuners
+from tuner.engines.relay import compiling, corrections, importing, mixed_precision, plugins, targets, templates, tuners
 from tuner.engines.relay.ansor import mixing
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.running import BUNDLES
-from tuner.engines.relay.templates import installing
 from tuner.engines.runtime.compiling import tools_for
 from tuner.engines.runtime.program import Program
 
@@ -25,7 +24,7 @@ PROGRAM = Program("relay", RELEASE, BUNDLES, resolve=targets.resolve, start=tune
 
 def _hello() -> Json:
     corrections.install()
-    installing.install()
+    templates.install()
     mixing.install()
     return PROGRAM.describe(plugins.install(), kinds=["llvm"], tuners=sorted(tuners.TUNERS))
 

@@ -10,17 +10,16 @@ import tvm
 from tvm import autotvm, te
 from tvm.autotvm.task.space import InstantiationError
 
-from tuner.engines.relay import corrections, plugins, prefetching, workloads
+from tuner.engines.relay import corrections, plugins, prefetching, templates, workloads
 from tuner.engines.relay.ansor import workloads as ansor_workloads
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.relay.targets import resolve
-from tuner.engines.relay.templates import installing
 from tuner.engines.runtime import candidates, compiling, faults, targets
 
 
 def set_up() -> None:
     corrections.install()
-    installing.install()
+    templates.install()
     # Plugin templates may be among those to build.
     plugins.install()
     # Templates then accept packed tensors as they are, as inside a network, instead of packing them themselves.

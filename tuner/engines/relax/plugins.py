@@ -5,8 +5,9 @@ Schedules of operators are ignored: the engine or MetaSchedule schedules every t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 from tvm import relax
@@ -28,7 +29,7 @@ def install() -> Registry:
     plugins.load(registry)
     if registry.converters:
         added = {
-            plugins.shown(converter.domain, converter.operator): _Adapted(converter)
+            plugins.shown(converter.domain, converter.operator): _adapted(converter)
             for converter in registry.converters.values()
         }
         original = onnx_frontend._get_convert_map
@@ -36,24 +37,20 @@ def install() -> Registry:
     return registry
 
 
-class _Adapted:
-    """Adapter to the importer's interface: ``get_converter(opset)(builder, inputs, attributes, …)``."""
+def _adapted(converter: Converter) -> SimpleNamespace:
+    """Adapt a converter to the importer's interface: ``get_converter(opset)(builder, inputs, attributes, …)``."""
 
-    def __init__(self, converter: Converter) -> None:
-        self._converter = converter
-
-    def get_converter(self, _: int) -> Callable[..., Any]:
-        return self._convert
-
-    def _convert(self, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
+    def convert(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
         _builders.append(builder)
         try:
-            answer = importing.convert(self._converter, list(inputs), attributes)
+            answer = importing.convert(converter, list(inputs), attributes)
         finally:
             _builders.pop()
         if not isinstance(answer, list | tuple):
             return answer
         return answer[0] if len(answer) == 1 else relax.Tuple([builder.normalize(each) for each in answer])
+
+    return SimpleNamespace(get_converter=lambda _: convert)
 
 
 def _call(registry: Registry, name: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:

@@ -328,10 +328,6 @@ def _is_product(numbers: Numbers, node: Any) -> bool:
     return isinstance(node, tvm.ir.Call) and node.op.same_as(tvm.ir.Op.get(numbers.product))
 
 
-def _lanes(call: Any) -> int:
-    return int(tvm.DataType(str(call.ty)).lanes)
-
-
 def _multiplied(numbers: Numbers, call: Any) -> Any:
     """Lower a product to plain arithmetic."""
     left, right = call.args
@@ -341,7 +337,7 @@ def _multiplied(numbers: Numbers, call: Any) -> Any:
 
 def _multiplied_and_added(numbers: Numbers, call: Any) -> Any:
     """Lower the sum of a number and a product."""
-    lanes = _lanes(call)
+    lanes = int(tvm.DataType(str(call.ty)).lanes)
     if lanes in (*_WIDTHS, *_WIDER):
         return tirx.call_extern(str(call.ty), numbers.symbol(lanes), *call.args)
     total, *groups = call.args

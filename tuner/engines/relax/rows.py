@@ -48,7 +48,16 @@ def _softmax(data: Any, axis: int) -> Any:
     return te.compute(data.shape, lambda *place: found[place], name="softmax")
 
 
-def _reducing(compute: Callable[..., Any], name: str) -> Callable[[Any, Any], Any | None]:
+def _reducing(compute: Callable[[Any], Any], name: str) -> Callable[[Any, Any], Any | None]:
+    """Return a legalization by ``compute``, which reduces a tensor along its last axis."""
+
+    def reduced(data: Any, rank: int, is_kept: bool) -> Any:
+        found = compute(_rows(data, rank))
+        if not is_kept:
+            return found
+        shape = found.shape
+        return te.compute((*shape, *[1] * rank), lambda *place: found[place[: len(shape)]], name="kept")
+
     def legalize(builder: Any, call: Any) -> Any | None:
         rank = _last_axes(call)
         if not rank:
@@ -56,7 +65,7 @@ def _reducing(compute: Callable[..., Any], name: str) -> Callable[[Any, Any], An
         # Fused with a normalization behind it, a mean of several axes would be computed for each of its rows.
         attributes = {"op_pattern": _OPAQUE} if rank > 1 else {}
         return builder.call_te(
-            compute, call.args[0], rank, bool(call.attrs.keepdims), primfunc_name_hint=name, primfunc_attrs=attributes
+            reduced, call.args[0], rank, bool(call.attrs.keepdims), primfunc_name_hint=name, primfunc_attrs=attributes
         )
 
     return legalize
@@ -75,30 +84,26 @@ def _last_axes(call: Any) -> int:
     return rank if is_last and is_odd and count > MOST_LANES else 0
 
 
-def _sum(data: Any, rank: int, is_kept: bool) -> Any:
-    rows = _rows(data, rank)
-    return _as_wanted(_reduced(lambda *place: rows[place], rows.shape, "sum"), rank, is_kept=is_kept)
+def _sum(rows: Any) -> Any:
+    return _reduced(lambda *place: rows[place], rows.shape, "sum")
 
 
-def _most(data: Any, rank: int, is_kept: bool) -> Any:
-    rows = _rows(data, rank)
-    return _as_wanted(_reduced(lambda *place: rows[place], rows.shape, "max", te.max, tirx.max), rank, is_kept=is_kept)
+def _most(rows: Any) -> Any:
+    return _reduced(lambda *place: rows[place], rows.shape, "max", te.max, tirx.max)
 
 
-def _mean(data: Any, rank: int, is_kept: bool) -> Any:
-    rows = _rows(data, rank)
-    return _as_wanted(_mean_of(lambda *place: rows[place], rows.shape, "mean"), rank, is_kept=is_kept)
+def _mean(rows: Any) -> Any:
+    return _mean_of(lambda *place: rows[place], rows.shape, "mean")
 
 
-def _variance(data: Any, rank: int, is_kept: bool) -> Any:
-    rows = _rows(data, rank)
-    mean = _mean_of(lambda *place: rows[place], rows.shape, "mean")
+def _variance(rows: Any) -> Any:
+    mean = _mean(rows)
 
     def squared(*place: Any) -> Any:
         difference = rows[place] - mean[place[:-1]]
         return difference * difference
 
-    return _as_wanted(_mean_of(squared, rows.shape, "variance"), rank, is_kept=is_kept)
+    return _mean_of(squared, rows.shape, "variance")
 
 
 def _rows(data: Any, rank: int) -> Any:
@@ -138,13 +143,6 @@ def _reduced(
         return vectors
     rest = part(whole, count, "_rest")
     return te.compute(outer, lambda *place: join(vectors[place], rest[place]), name=name)
-
-
-def _as_wanted(found: Any, rank: int, *, is_kept: bool) -> Any:
-    if not is_kept:
-        return found
-    shape = found.shape
-    return te.compute((*shape, *[1] * rank), lambda *place: found[place[: len(shape)]], name="kept")
 
 
 _OURS: dict[str, Callable[[Any, Any], Any | None]] = {

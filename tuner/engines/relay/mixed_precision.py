@@ -10,8 +10,6 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -23,6 +21,7 @@ from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relay import corrections, fast_math, importing
 from tuner.engines.relay.templates import grouped
 from tuner.engines.runtime import faults
+from tuner.engines.runtime.importing import by_file
 
 _OVER_DEFAULT = 11
 """Level of a registration that replaces TVM's own, which has 10."""
@@ -64,18 +63,18 @@ def load(path: str, precision: str, *, rewrite: bool = False) -> importing.Impor
             hint="Use the tuner auto or metaschedule, or precision f32.",
         )
     faults.require_known("precision", precision, _PRECISIONS)
-    # Reports errors in the file itself first.
-    importing.load(path)
-    return _load(path, Path(path).stat().st_mtime_ns, precision, rewrite)
+    return _load(path, precision, rewrite)
 
 
-@lru_cache(maxsize=4)
-def _load(path: str, modified_ns: int, precision: str, rewrite: bool) -> importing.Imported:  # noqa: ARG001 - part of the key
+def _loaded(path: str, precision: str, rewrite: bool) -> importing.Imported:
     if rewrite:
         imported = load(path, precision)
         module = fast_math.keep_apart(fast_math.apply(imported.module))
         return dataclasses.replace(imported, module=grouped.preferred(module))
     return importing.load(path) if precision == "f32" else _fp16(importing.load(path))
+
+
+_load = by_file(_loaded, kept=4)
 
 
 def of_target(target: Any) -> list[str]:

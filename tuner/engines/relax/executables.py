@@ -11,21 +11,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from tuner.engines.runtime.library.plan import NotStandalone
+from tuner.engines.runtime.library.plan import DTYPES, NotStandalone
 
 _NAME = "relax.VMExecutable"
 _MAGICS = (0xD225DE2F4214151D, 0xD225DE2F4214151E)
 _VERSION = "0.14"
 _TENSOR_MAGIC = 0xDD5E40F096B4A13F
 _REGISTER_BITS = 56
-_TYPES = {
-    **{(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
-    (1, 1): "bool",
-    (4, 16): "bfloat16",
-    (6, 8): "bool",
-}
+_TYPES = {**{(each.code, each.bits): name for name, each in DTYPES.items()}, (1, 1): "bool", (6, 8): "bool"}
 
 Item = TypeVar("Item")
 

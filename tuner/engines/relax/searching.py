@@ -38,18 +38,6 @@ _NEVER = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetaScheduleOptions:
-    """The ``domain.jobs.TunerOptions`` that apply to this tuner."""
-
-    early_stopping: int | None = None
-    n_trial: int | None = None
-
-    @classmethod
-    def of(cls, options: Json) -> MetaScheduleOptions:
-        return cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
-
-
-@dataclass(frozen=True, kw_only=True)
 class Candidate:
     native: Any
     """``MeasureCandidate``."""
@@ -62,9 +50,10 @@ def start(params: Json) -> TaskSearch:
     """Return the search of a ``tune`` request."""
     target = targets.resolve(params["target"], params["threads"])
     work = records.read_definition(params.get("task"), params["workload_key"])
-    options = MetaScheduleOptions.of(params.get("options") or {})
+    options = params.get("options") or {}
+    limit = TrialLimit(n_trial=options.get("n_trial"), early_stopping=options.get("early_stopping"))
     model = _cost_model(params["target"], params["threads"])
-    return TaskSearch(work, target, model, options, records.load(params.get("history")))
+    return TaskSearch(work, target, model, limit, records.load(params.get("history")))
 
 
 def build(params: Json, candidate: Candidate) -> CandidateBuild:
@@ -85,7 +74,7 @@ class TaskSearch:
     """Search for one workload. ``history`` has records of any workload, failed ones too; none is proposed again."""
 
     def __init__(
-        self, work: Any, target: Any, model: Any, options: MetaScheduleOptions, history: Sequence[records.Record]
+        self, work: Any, target: Any, model: Any, limit: TrialLimit, history: Sequence[records.Record]
     ) -> None:
         self._work, self._target, self._model = work, target, model
         self._key = records.key_of(work)
@@ -101,7 +90,7 @@ class TaskSearch:
         self._pending: list[Candidate] = []
         self._untaught: list[tuple[Any, Any]] = []
         self._ended = False
-        self._progress = TrialLimit(n_trial=options.n_trial, early_stopping=options.early_stopping)
+        self._progress = limit
         self._offer_default()
         self._learn_past(past)
 

@@ -10,14 +10,14 @@ template give its input and output blocks, which must be those that its layout h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relay
 
-from tuner.engines.relay import defaults, extracting, graph_layout, importing, simplifying, workloads
+from tuner.engines.relay import defaults, extracting, importing, simplifying, workloads
 from tuner.engines.relay.graph_layout import PLAIN, LayoutNetwork, LayoutOperator, OperatorKind, TensorState
 from tuner.engines.relay.workloads import Pair
 
@@ -58,10 +58,8 @@ class _Reader:
             operator = self._call(node)
         elif isinstance(node, relay.TupleGetItem):
             operator = self._like(node, OperatorKind.FOLLOWS, self.positions(node.tuple_value))
-        elif isinstance(node, relay.Var):
-            operator = self._like(node, OperatorKind.SOURCE, [])
         else:
-            # Functions, branches, matches: layouts do not propagate through unknown nodes.
+            # An input, or a function, branch or match: layouts do not propagate through unknown nodes.
             operator = self._like(node, OperatorKind.SOURCE, [])
         self._positions[node] = len(self.operators)
         self.operators.append(operator)
@@ -193,8 +191,9 @@ def of_network(
     network: LayoutNetwork, recorded: dict[str, list[TensorState]], untuned: Callable[[str], Blocks]
 ) -> dict[Any, list[TensorState]]:
     """Return the states of each group's records, or else the untuned build's, whose time is unknown."""
+    chosen: Iterator[Any] = (each.group for each in network.operators if each.kind == OperatorKind.CHOSEN)
     states = {}
-    for group in _groups(network):
+    for group in dict.fromkeys(chosen):
         found = [state for key in group for state in recorded.get(key, ())]
         states[group] = found or [_unknown(group, untuned)]
     return states
@@ -203,8 +202,3 @@ def of_network(
 def _unknown(group: Sequence[str], untuned: Callable[[str], Blocks]) -> TensorState:
     takes, gives = next((pair for key in group if any(pair := untuned(key))), (PLAIN, PLAIN))
     return TensorState(takes=takes, gives=gives, seconds=0.0)
-
-
-def _groups(network: LayoutNetwork) -> Iterable[tuple[str, ...]]:
-    chosen = (each.group for each in network.operators if each.kind == graph_layout.OperatorKind.CHOSEN)
-    return dict.fromkeys(chosen)  # type: ignore[arg-type]

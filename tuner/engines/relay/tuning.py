@@ -77,7 +77,9 @@ class AutoTvmTaskTuner:
         self._search = _search(self.task, defaults.consistent(self.task), options)
         if options.transfer:
             self._search.teach([pair for pair in records if workloads.key(pair[0].task) != workload_key])
-        self._learn(past)
+        for pair in past:
+            self._count(pair)
+        self._fit(past)
 
     @property
     def exhausted(self) -> str | None:
@@ -140,13 +142,7 @@ class AutoTvmTaskTuner:
         )
 
     def update(self, trials: Sequence[Trial]) -> None:
-        pairs = [autotvm.record.decode(trial.line) for trial in trials]
-        self._fit(pairs)
-
-    def _learn(self, past: Sequence[Any]) -> None:
-        for pair in past:
-            self._count(pair)
-        self._fit(past)
+        self._fit([autotvm.record.decode(trial.line) for trial in trials])
 
     def _count(self, pair: Any) -> None:
         own, result = pair

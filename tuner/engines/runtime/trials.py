@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.engines.protocol.messages import Json
+from tuner.engines.runtime import environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class MeasureOptions:
 
     @property
     def builders(self) -> int:
-        return self.n_parallel or len(os.sched_getaffinity(0))
+        return self.n_parallel or environment.cores()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -223,10 +223,7 @@ class AnsorTaskTuner:
 
     def _candidate(self, state: Any) -> Candidate:
         _, line = records.write(auto_scheduler.MeasureInput(self._task, state), (), "unknown", 0.0)
-        return Candidate(state=state, line=line, digest=self._digest(line))
-
-    def _digest(self, line: str) -> str:
-        return workloads.digest(self._key, json.loads(line)["i"][1][1])
+        return Candidate(state=state, line=line, digest=workloads.digest(self._key, json.loads(line)["i"][1][1]))
 
     def _is_new(self, state: Any) -> bool:
         digest = self._candidate(state).digest

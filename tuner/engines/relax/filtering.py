@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from tvm import relax, s_tir, te, tirx
 
 from tuner.engines.relax import calls
 from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, vector_width
-from tuner.engines.runtime.filtering import Filtering, along
+from tuner.engines.runtime.filtering import Filtering, along, multiple, pick
 
 _OUTPUTS = (4, 2)
 """Outputs of a tile along an axis with more than one tap."""
@@ -109,11 +109,11 @@ class Tiling:
 
     def filters(self, shape: Shape) -> int:
         """Return the number of filters, padded to whole panels."""
-        return _multiple(shape.filters, self.panel)
+        return multiple(shape.filters, self.panel)
 
     def rows(self, shape: Shape) -> int:
         """Return the rows of tiles in an image: whole bands."""
-        return _multiple(math.ceil(shape.rows / self.along(shape)[0].outputs), self.block)
+        return multiple(math.ceil(shape.rows / self.along(shape)[0].outputs), self.block)
 
     def columns(self, shape: Shape) -> int:
         """Return the columns of tiles."""
@@ -144,10 +144,6 @@ def _lanes_lost(channels: int, machine: Machine) -> float:
     return machine.lanes / vector_width(channels, machine.lanes)
 
 
-def _multiple(count: int, step: int) -> int:
-    return math.ceil(count / step) * step
-
-
 def tilings(shape: Shape, machine: Machine) -> list[Tiling]:
     """Return tilings, the quickest first."""
     found = [each for outputs in _OUTPUTS for each in _tilings(shape, machine, outputs)]
@@ -170,6 +166,7 @@ _DTYPE = "float32"
 _PRODUCTS = "filtered_products"
 _NOTE = "filtered_tiling"
 """Annotation of the products, what no shape tells: block, registers, width and columns, and whether it is a line."""
+_pick = partial(pick, tirx.Select)
 
 
 def convolution(data: Any, kernel: Any, shape: Shape, tiling: Tiling) -> Any:
@@ -230,14 +227,6 @@ def convolution(data: Any, kernel: Any, shape: Shape, tiling: Tiling) -> Any:
     return te.compute((shape.batch, *image, shape.filters), output, name="filtered")
 
 
-def _pick(position: Any, values: list[Any]) -> Any:
-    """Return ``values[position]``; constant once the loop over positions is unrolled."""
-    chosen = values[-1]
-    for place in reversed(range(len(values) - 1)):
-        chosen = tirx.Select(position == place, values[place], chosen)
-    return chosen
-
-
 def weights(kernel: Any, shape: Shape, tiling: Tiling) -> Any:
     """Transform weights (taps, taps, depth, out) to float32 (out / panel, points, points, depth, panel).
 
@@ -291,7 +280,7 @@ class _Steps:
         most = self._machine.rows(self._panel // self._width)
         found = []
         for block in reversed(divisors(rows, _MOST_TILES // self._columns)):
-            if _multiple(needed, block) == rows:
+            if multiple(needed, block) == rows:
                 registers = divisors(block * self._columns, most)[-2:]
                 found += [(block, each) for each in reversed(registers)]
         return found[:_MOST_WAYS]

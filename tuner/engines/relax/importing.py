@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,9 +62,7 @@ def load(model: onnx.ModelProto) -> Imported:
     model = importing.prepare(model, plugins.install())
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known())
-    progress.begin("import", sum(counted.values()))
-    with importing.reported(onnx_frontend.ONNXGraphImporter, counted), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with importing.reported(onnx_frontend.ONNXGraphImporter, counted):
         # Sanitized input names would not be those of the model.
         module = from_onnx(model, sanitize_input_names=False)
     constants = {tensor.name for tensor in model.graph.initializer}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from tvm import relay
 from tvm.relay.frontend import onnx as frontend
 
 from tuner.engines.relay import converters, corrections, plugins
-from tuner.engines.runtime import importing, progress, weights
+from tuner.engines.runtime import importing, weights
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "org.pytorch.aten")
 """Domains whose operators the importer looks up by type alone; others are named with their domain."""
@@ -40,10 +39,7 @@ def load(model: onnx.ModelProto) -> Imported:
     counted = importing.counts(model.graph, _DOMAINS)
     importing.refuse_unknown(counted, _known(model))
     corrections.use_threads(1)
-    progress.begin("import", sum(counted.values()))
-    with importing.reported(frontend.GraphProto, counted), warnings.catch_warnings():
-        # The checker that the importer calls misses weights that are in files.
-        warnings.simplefilter("ignore")
+    with importing.reported(frontend.GraphProto, counted):
         module, params = relay.frontend.from_onnx(model, freeze_params=True)
     return Imported(
         module=module,

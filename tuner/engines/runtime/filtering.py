@@ -9,6 +9,7 @@ of F(4×4, 3×3) in float32 is a fourth of that with the usual 0, ±1, ±2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,6 +93,19 @@ class Filtering:
 def along(outputs: int, taps: int) -> Filtering:
     """Return the filtering along an axis; with one tap there is nothing to save."""
     return Filtering(outputs=outputs if taps > 1 else 1, taps=taps)
+
+
+def multiple(count: int, step: int) -> int:
+    """Return the least multiple of ``step`` that is not less than ``count``."""
+    return math.ceil(count / step) * step
+
+
+def pick(select: Callable[[Any, Any, Any], Any], position: Any, values: list[Any]) -> Any:
+    """Return ``values[position]`` by TVM's ``Select``; constant once the loop over positions is unrolled."""
+    chosen = values[-1]
+    for place in reversed(range(len(values) - 1)):
+        chosen = select(position == place, values[place], chosen)
+    return chosen
 
 
 def _sum(factors: dict[int, float], values: Values) -> Any:

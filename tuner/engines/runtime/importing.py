@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from google.protobuf.message import DecodeError
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Registry
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.runtime import environment, faults, weights
+from tuner.engines.runtime import environment, faults, progress, weights
 
 Loaded = TypeVar("Loaded")
 
@@ -165,11 +166,14 @@ def refuse_unknown(operators: dict[str, int], known: Collection[str]) -> None:
 
 @contextmanager
 def reported(importer: Any, operators: Mapping[str, int]) -> Iterator[None]:
-    """Convert exceptions of TVM's importer to EngineFailure ``import_failed`` that names the operator and its node.
+    """Begin the step ``import`` and convert exceptions of TVM's importer to EngineFailure ``import_failed``.
+
+    The failure names the operator and its node.
 
     ``importer`` is the importer's class: its method ``_construct_nodes`` is called for one node at a time. An exception
     with the attribute ``node`` is due to that earlier node. ``operators`` are those of the model.
     """
+    progress.begin("import", sum(operators.values()))
     construct = importer._construct_nodes
     known: dict[str | None, _Node] = {}
 
@@ -183,7 +187,9 @@ def reported(importer: Any, operators: Mapping[str, int]) -> Iterator[None]:
 
     importer._construct_nodes = construct_each
     try:
-        with _blaming(None, known, operators):
+        with _blaming(None, known, operators), warnings.catch_warnings():
+            # The checker that the importers call misses weights that are in files.
+            warnings.simplefilter("ignore")
             yield
     finally:
         importer._construct_nodes = construct

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from tvm.topi.nn.utils import get_pad_tuple
 from tvm.topi.x86 import conv2d
 
 from tuner.engines.relay.templates import dispatching
-from tuner.engines.runtime.filtering import Filtering, along
+from tuner.engines.runtime.filtering import Filtering, along, multiple, pick
 
 OUTPUTS = (4, 2)
 """Outputs of a tile along an axis with more than one tap."""
@@ -116,18 +117,14 @@ class Tiling:
             down=down,
             across=across,
             block=block,
-            rows=_multiple(math.ceil(shape.rows / down.outputs), block),
-            columns=_multiple(math.ceil(shape.columns / across.outputs), step),
+            rows=multiple(math.ceil(shape.rows / down.outputs), block),
+            columns=multiple(math.ceil(shape.columns / across.outputs), step),
         )
 
     def waste(self, shape: Shape) -> float:
         """Return the ratio of computed to needed tiles."""
         wanted = math.ceil(shape.rows / self.down.outputs) * math.ceil(shape.columns / self.across.outputs)
         return self.rows * self.columns / wanted
-
-
-def _multiple(count: int, step: int) -> int:
-    return math.ceil(count / step) * step
 
 
 def tilings(shape: Shape) -> list[list[int]]:
@@ -140,7 +137,7 @@ def _tilings(shape: Shape, outputs: int) -> list[list[int]]:
     rows, columns = math.ceil(shape.rows / down), math.ceil(shape.columns / across)
     found = []
     for block in range(1, rows + 1):
-        if block == 1 or (block * columns <= _MOST_TILES and _multiple(rows, block) <= rows * _MOST_WASTE):
+        if block == 1 or (block * columns <= _MOST_TILES and multiple(rows, block) <= rows * _MOST_WASTE):
             found += [(Tiling.of(sizes, shape).waste(shape), sizes) for sizes in _registered(outputs, block, columns)]
     found.sort(key=lambda pair: (pair[0], -pair[1][3], pair[1][2]))
     return [sizes for _, sizes in found[:_MOST_WAYS]]
@@ -152,12 +149,13 @@ def _registered(outputs: int, block: int, columns: int) -> list[list[int]]:
     enough = [each for each in fitting[-2:] if each >= _FEWEST_REGISTERS]
     if max(enough, default=0) < _MOST_REGISTERS // 2:
         count = range(_MOST_REGISTERS // 2, _MOST_REGISTERS + 1)
-        enough = [*enough, min(count, key=lambda each: (_multiple(block * columns, each), -each))]
+        enough = [*enough, min(count, key=lambda each: (multiple(block * columns, each), -each))]
     return [[-1, outputs, block, each] for each in enough]
 
 
 TAG = "conv2d_winograd_NCHWc"
 DTYPE = "float32"
+_pick = partial(pick, tvm.tir.Select)
 _UNROLLED = 4
 
 
@@ -178,12 +176,12 @@ def convolution(data: Any, kernel: Any, shape: Shape, tiling: Tiling) -> Any:
     def entered_rows(i: Any, p: Any, e: Any, x: Any, c: Any) -> Any:
         image, row, column = p // (tiling.rows * tiling.columns), p // tiling.columns % tiling.rows, p % tiling.columns
         top, left = row * down.outputs, column * across.outputs
-        return pick(e, down.enter(lambda y: pad[image, i, top + y, left + x, c]))
+        return _pick(e, down.enter(lambda y: pad[image, i, top + y, left + x, c]))
 
     rows = te.compute((chunks, tiles, down.points, across.points, inner), entered_rows, name="input_rows")
     entered = te.compute(
         (down.points, across.points, chunks, tiles, inner),
-        lambda e, u, i, p, c: pick(u, across.enter(lambda x: rows[i, p, e, x, c])),
+        lambda e, u, i, p, c: _pick(u, across.enter(lambda x: rows[i, p, e, x, c])),
         name="input_values",
     )
     chunk, channel = te.reduce_axis((0, chunks), "chunk"), te.reduce_axis((0, inner), "channel")
@@ -196,12 +194,12 @@ def convolution(data: Any, kernel: Any, shape: Shape, tiling: Tiling) -> Any:
     )
     left = te.compute(
         (shape.filters // outer, tiles, down.outputs, across.points, outer),
-        lambda o, p, v, u, c: pick(v, down.leave(lambda e: products[o, e, u, p, c])),
+        lambda o, p, v, u, c: _pick(v, down.leave(lambda e: products[o, e, u, p, c])),
         name="output_rows",
     )
     values = te.compute(
         (shape.filters // outer, tiles, down.outputs, across.outputs, outer),
-        lambda o, p, v, x, c: pick(x, across.leave(lambda u: left[o, p, v, u, c])),
+        lambda o, p, v, x, c: _pick(x, across.leave(lambda u: left[o, p, v, u, c])),
         name="output_values",
     )
 
@@ -317,14 +315,6 @@ def plain(stage: Any) -> None:
     stage.parallel(stage.fuse(*axes[:2]))
 
 
-def pick(position: Any, values: list[Any]) -> Any:
-    """Return ``values[position]``; constant once the loop over positions is unrolled."""
-    chosen = values[-1]
-    for place in reversed(range(len(values) - 1)):
-        chosen = tvm.tir.Select(position == place, values[place], chosen)
-    return chosen
-
-
 def const(value: float) -> Any:
     return tvm.tir.const(float(value), DTYPE)
 
@@ -395,7 +385,7 @@ def _packed(data: Any, kernel: Any, shape: Shape, tiling: Tiling, blocks: tuple[
         return te.placeholder(data_shape, DTYPE, "data"), te.placeholder(kernel_shape, DTYPE, "kernel")
 
     def at_points(filtering: Filtering, position: Any, given: list[Any]) -> Any:
-        return pick(position, [sum(const(line[k]) * given[k] for k in range(len(given))) for line in filtering.kernel])
+        return _pick(position, [sum(const(line[k]) * given[k] for k in range(len(given))) for line in filtering.kernel])
 
     def transformed(o: Any, e: Any, u: Any, i: Any, c: Any) -> Any:
         rows = [[kernel[o * outer + c, i, y, x] for x in range(shape.taps[1])] for y in range(shape.taps[0])]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,8 @@ from typing import Any
 from tuner.engines.protocol.serving import EngineFailure
 
 VARIABLE = "TUNESMITH_ENGINE_PLUGINS"
+_SHOWN_BY_FRONTEND = "tvm_custom"
+"""Attribute that TVM's importers themselves add to a node."""
 
 
 class PluginError(Exception):
@@ -135,16 +137,26 @@ def load(registry: Registry, names: str | None = None) -> None:
         registry.plugins.append(Plugin(name=name, version=version, digest=_digest(module)))
 
 
-def convert(converter: Converter, *arguments: Any) -> Any:
-    """Call a plugin's converter. Raises EngineFailure ``plugin_failed`` for whatever it raises."""
+def convert(converter: Converter, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
+    """Call a plugin's converter for a node, with the importer's attributes converted to plain values.
+
+    Raises EngineFailure ``plugin_failed`` for whatever it raises.
+    """
+    given = {name: _text(value) for name, value in attributes.items() if name != _SHOWN_BY_FRONTEND}
     try:
-        return converter.convert(*arguments)
+        return converter.convert(inputs, given)
     except EngineFailure:
         raise
     except Exception as error:
         operator = shown(converter.domain, converter.operator)
         message = f"the plugin {converter.plugin!r} cannot convert {operator}: {type(error).__name__}: {error}"
         raise EngineFailure("plugin_failed", message[:1500], details={"plugin": converter.plugin}) from error
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def shown(domain: str, operator: str) -> str:

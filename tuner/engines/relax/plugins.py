@@ -15,7 +15,6 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Registry
-from tuner.engines.runtime import importing
 
 _builders: list[Any] = []
 """Stack of ``relax.BlockBuilder`` objects; the last belongs to the current import."""
@@ -43,7 +42,7 @@ def _adapted(converter: Converter) -> SimpleNamespace:
     def convert(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
         _builders.append(builder)
         try:
-            answer = importing.convert(converter, list(inputs), attributes)
+            answer = plugins.convert(converter, list(inputs), attributes)
         finally:
             _builders.pop()
         if not isinstance(answer, list | tuple):

@@ -15,7 +15,6 @@ from tvm.relay.op import op as operators
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.plugins import Converter, Operator, Registry
 from tuner.engines.relay import converters
-from tuner.engines.runtime import importing
 
 
 @lru_cache(maxsize=1)
@@ -38,7 +37,7 @@ def call(name: str, inputs: Sequence[Any], attributes: Mapping[str, Any] | None 
 
 def _adapted(converter: Converter) -> converters.Converter:
     def convert(inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any) -> Any:
-        answer = importing.convert(converter, list(inputs), attributes)
+        answer = plugins.convert(converter, list(inputs), attributes)
         if not isinstance(answer, list | tuple):
             return answer
         return answer[0] if len(answer) == 1 else relay.expr.TupleWrapper(relay.Tuple(list(answer)), len(answer))

@@ -17,14 +17,12 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from tuner.engines.protocol import plugins
-from tuner.engines.protocol.plugins import Converter, Registry
+from tuner.engines.protocol.plugins import Registry
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import environment, faults, progress, weights
 
 Loaded = TypeVar("Loaded")
 
-_SHOWN_BY_FRONTEND = "tvm_custom"
-"""Attribute that the importer itself adds to a node."""
 _FLOAT, _INT64 = 1, 7
 """``onnx.TensorProto.FLOAT`` and ``INT64``."""
 _LARGE_BYTES = 256 << 20
@@ -99,18 +97,6 @@ def prepare(model: onnx.ModelProto, registry: Registry) -> onnx.ModelProto:
             node.op_type = plugins.shown(node.domain, node.op_type)
     use_tensors(model.graph)
     return model
-
-
-def convert(converter: Converter, inputs: list[Any], attributes: Mapping[str, Any]) -> Any:
-    """Call a plugin's converter for a node, with the importer's attributes converted to plain values."""
-    given = {name: _text(value) for name, value in attributes.items() if name != _SHOWN_BY_FRONTEND}
-    return plugins.convert(converter, inputs, given)
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    return [_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def use_tensors(graph: onnx.GraphProto) -> None:

@@ -63,7 +63,6 @@ class AutoTvmTaskTuner:
     """Implementation of ``rounds.Search`` for AutoTVM."""
 
     def __init__(self, workload_key: str, target: Any, options: AutoTvmOptions, history: str | None) -> None:
-        self.options = options
         self.task = workloads.task(workload_key, target)
         self._default = defaults.index(self.task)
         self._same_layout = defaults.same_layout(self.task)

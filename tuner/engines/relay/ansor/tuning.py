@@ -74,7 +74,6 @@ class SketchSearch:
     """Proposes states of one ``SearchTask``; ``is_new(state)`` returns whether a state may be proposed."""
 
     def __init__(self, task: Any, model: CostModel, seed: int, is_new: Callable[[Any], bool]) -> None:
-        self._model = model
         self._is_new = is_new
         self._random = random.Random(seed)  # noqa: S311 - a search, no secret
         self._population = min(MOST_POPULATION, POPULATION_PER_CORE * max(2, cores()))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
 from tuner.engines.relax import calls
 from tuner.engines.relax.machines import Machine
@@ -101,10 +101,7 @@ def _is_of_tensors(call: Any) -> bool:
         return False
     if {str(each.ty.dtype) for each in (*call.args, call)} != {_DTYPE}:
         return False
-    shapes = [each.ty.shape for each in (*call.args, call)]
-    if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+    left, right, made = (calls.sizes(each) for each in (*call.args, call))
+    if left is None or right is None or made is None or len(left) != len(right) or len(left) < 2:
         return False
-    left, right, sizes = (shape.values for shape in shapes)
-    if len(left) != len(right) or len(left) < 2 or not all(isinstance(size, tirx.IntImm) for size in (*right, *sizes)):
-        return False
-    return [int(each) for each in right[:-2]] == [int(each) for each in sizes[:-2]] and all(map(int, sizes))
+    return right[:-2] == made[:-2] and all(made)

@@ -48,8 +48,8 @@ def _compile(params: Json, emitter: serving.Emitter) -> Json:
 
     # Nothing else may refer to it: the build gives the weights as imported up.
     is_part = bool(params.get("part"))
-    compiled = compiling.compile_model(load(), build, known, params["out_dir"], form, facts, is_part=is_part)
-    return {"files": compiled.files, "records": compiled.lines, "seconds": time.monotonic() - started}
+    files, lines = compiling.compile_model(load(), build, known, params["out_dir"], form, facts, is_part=is_part)
+    return {"files": files, "records": lines, "seconds": time.monotonic() - started}
 
 
 def _choose(params: Json, _: serving.Emitter) -> Json:

@@ -32,13 +32,6 @@ _KERNELS = "lib0.o"
 _TRIES = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compiled:
-    files: list[str]
-    lines: list[str]
-    """Records that were used, one for each workload."""
-
-
 def tools(target: Any, form: str) -> compiling.Tools:
     """Return the tools as ``compiling.tools_for`` does; also raises EngineFailure ``compiler_missing``."""
     programs = compiling.tools_for(RELEASE, target, form)
@@ -56,9 +49,10 @@ def compile_model(
     facts: Facts,
     *,
     is_part: bool = False,
-) -> Compiled:
-    """Build with the best of ``known``, write the files of the format and the library, and return what was used.
+) -> tuple[list[str], list[str]]:
+    """Build with the best of ``known`` and write the files of the format and the library.
 
+    Returns the names of the files, and the lines of the records that were used, one for each workload.
     ``is_part`` as in ``libraries.write``. Raises EngineFailure ``compile_failed``, and as ``tools``.
     """
     programs = tools(build.target, form)
@@ -75,7 +69,7 @@ def compile_model(
         del executable, module
         files = _write(objects, imported, folder, form, programs, device)
         files += _write_library(objects, imported, folder, form, programs, facts, device, workspaces, is_part=is_part)
-    return Compiled(files=files, lines=lines)
+    return files, lines
 
 
 def compile_plain(imported: importing.Imported, out_dir: str) -> list[str]:

@@ -33,6 +33,7 @@ from tuner.host.catalogue import EngineSpec
 from tuner.host.session import EngineSession, Limits
 from tuner.results import conditions, timing, verification
 from tuner.results.timing import Timed
+from tunesmith import errors as client_errors
 from tunesmith.client import Client
 from tunesmith.jobs import Job
 
@@ -445,11 +446,20 @@ def tune(folder: Path, model: Model, order: Order) -> dict[str, Any]:
         if job.state == "succeeded":
             report = job.report()
             facts["report"] = {field: report.get(field) for field in _SHOWN}
+            facts["profile"] = _profile(job)
             _unpack(job, _bundle(folder, model.name, order.precision))
     written = _facts(folder, model.name, order.precision)
     written.parent.mkdir(parents=True, exist_ok=True)
     written.write_text(json.dumps(facts, indent=1))
     return facts
+
+
+def _profile(job: Job) -> dict[str, Any] | None:
+    """Return the job's profile; None if another runtime or a busy device left it without one."""
+    try:
+        return job.profile()
+    except client_errors.NotFound:
+        return None
 
 
 def _wait(job: Job) -> None:

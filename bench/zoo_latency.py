@@ -7,7 +7,8 @@ without records, so that no row depends on those before it. A job that fails or 
 
 ``compiled`` is the library of the published bundle, the best that the job compiled, and ``published`` is the bundle in
 the runtime that its report names. ``vs_ort`` and ``vs_better`` are the times of ONNX Runtime, and of the faster of it
-and OpenVINO in f32, divided by that of ``compiled``; a model without a verified library counts ``MISSING``. Models that
+and OpenVINO in f32, divided by that of ``compiled``; a model without a verified library counts ``MISSING``. ``audit``
+has the operators that lose most against ONNX Runtime, from the job's profile (``tunesmith explain``). Models that
 cannot be fetched, or that ONNX Runtime cannot run, count nowhere.
 """
 
@@ -41,6 +42,8 @@ _SIDES = {
     "compiled": "tuned f32", "published": "published f32",
 }  # fmt: skip
 """Columns, and the names of ``bench.latency``."""
+_AUDITED = 5
+"""Operators of a row's audit."""
 _FAILURES = (
     errors.TunesmithError, client_errors.TunesmithError, subprocess.SubprocessError, OSError, ValueError, SystemExit
 )  # fmt: skip
@@ -168,8 +171,37 @@ def columns(measured: Mapping[str, Any]) -> Row:
         "published_vs_better": _ratio(better, found["published_ms"]),
         "published_vs_better_interval": _interval(found),
         "summary": job.get("report", {}).get("summary"),
+        "audit": _audit(job.get("profile")),
         **{name: measured.get(name) for name in ("noisy", "reasons", "problems")},
     }
+
+
+def _audit(profile: Mapping[str, Any] | None) -> Row | None:
+    """Return where the published build loses most, in ms of one run; None for a job without a profile.
+
+    ``rest_ms`` are all other operators, ``outside_ms`` what no kernel accounts for.
+    """
+    if profile is None:
+        return None
+    largest = profile["operators"][:_AUDITED]
+    return {
+        "ms": _ms(profile["seconds"]), "ort_ms": _ms(profile["reference_seconds"]),
+        "openvino_ms": _ms(profile["openvino_seconds"]),
+        "largest": [
+            {
+                "name": each["name"], "kernels": len(each["kernels"]), "ms": _ms(each["seconds"]),
+                "ort_ms": _ms(each["reference_seconds"]), "openvino_ms": _ms(each["openvino_seconds"]),
+                "share": each["share"] and round(each["share"], 3), "bound": each["bound"],
+            }
+            for each in largest
+        ],
+        "rest_ms": _ms(sum(each["seconds"] for each in profile["operators"][_AUDITED:])),
+        "outside_ms": _ms(profile["outside"]),
+    }  # fmt: skip
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e3, 4)
 
 
 def _ratio(theirs: float | None, ours: float | None) -> float | None:

@@ -43,6 +43,24 @@ def test_a_row_compares_the_library_and_the_published_bundle_with_the_better_run
     assert row["peak_mb"]["untuned_relay"] is None
 
 
+def test_a_row_keeps_the_operators_that_lose_most() -> None:
+    operators = [
+        {
+            "name": f"conv {position}", "kernels": ["a"], "seconds": 1e-3, "reference_seconds": 5e-4,
+            "openvino_seconds": None, "share": 0.51234, "bound": "compute",
+        }
+        for position in range(7)
+    ]  # fmt: skip
+    profile = {
+        "seconds": 7.5e-3, "reference_seconds": 4e-3, "openvino_seconds": None, "outside": 5e-4, "operators": operators,
+    }  # fmt: skip
+    job = MEASURED["jobs"]["f32"] | {"profile": profile}
+    audit = zoo_latency.columns({**MEASURED, "jobs": {"f32": job}})["audit"]
+    assert sum(each["ms"] for each in audit["largest"]) + audit["rest_ms"] + audit["outside_ms"] == audit["ms"] == 7.5
+    assert (audit["largest"][0]["name"], audit["largest"][0]["share"]) == ("conv 0", 0.512)
+    assert zoo_latency.columns(MEASURED)["audit"] is None
+
+
 def test_a_model_without_a_library_counts_half_and_one_without_a_reference_not_at_all() -> None:
     failed = zoo_latency.columns({"ort_ms": 2.0, "openvino_ms": None})
     assert (failed["vs_ort"], failed["vs_better"], failed["published_vs_better"]) == (0.5, 0.5, 0.5)

@@ -36,10 +36,17 @@ def main() -> int:
         width = max(map(len, BENCHMARKS))
         sys.stderr.write("".join(f"{known:{width}}  {what}\n" for known, what in BENCHMARKS.items()))
         return 0 if name == "list" else 2
-    # A benchmark that is stopped ends its service and engines as one that fails does.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    status: int = importlib.import_module(f"bench.{name}").main(arguments)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        status: int = importlib.import_module(f"bench.{name}").main(arguments)
+    except KeyboardInterrupt as stopped:
+        return 128 + int(*stopped.args or (signal.SIGINT,))
     return status
+
+
+def _stop(number: int, _: object) -> None:
+    """End as at Ctrl-C: service and engines end, too, and no row takes it for a failure of its model."""
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import bench.__main__
 from bench import latency, rows, zoo, zoo_latency
 
 FACTS = {"commit": "abc", "cpu": "a CPU", "threads": 1, "seconds": 300.0, "tuner": "auto", "without": []}
@@ -154,3 +157,21 @@ def test_rows_are_measured_again_on_request_and_of_some_models_alone(
     latency.main([*arguments, "--of", rows.commit()])
     assert len(json.loads(capsys.readouterr().out)["rows"]) == 2
     assert len(measured) == 5
+
+
+def test_a_stopped_run_is_not_a_failure_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(_: object) -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except zoo_latency._FAILURES:
+            return 0
+        return 0
+
+    loader = SimpleNamespace(import_module=lambda _: SimpleNamespace(main=measure))
+    monkeypatch.setattr(bench.__main__, "importlib", loader)
+    monkeypatch.setattr("sys.argv", ["bench", "latency"])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert bench.__main__.main() == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from domain import errors
 from domain.blobs import BlobStore
 from domain.jobs import EventKind, Job, JobRequest, Lease, Placement, Precision, RunnerKind, Tuner
@@ -287,9 +289,15 @@ class JobContext:
                     raise self.limit.error("the device was busy") from error
             yield
 
-    def note(self, message: str) -> None:
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Open a transaction for which this worker must hold the lease. Raises LeaseLost before anything is written."""
         with self.database.transaction() as session:
             self.heartbeat.require(jobs.holds(session, self.job.id, self.lease))
+            yield session
+
+    def note(self, message: str) -> None:
+        with self.transaction() as session:
             events.append(session, self.job.id, EventKind.NOTE, {"message": message}, now=clock.now())
 
     def note_once(self, message: str) -> None:

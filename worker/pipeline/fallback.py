@@ -115,8 +115,7 @@ class _Blame:
         """Withdraw a record of the job's owner; one of another owner is only left out of this build."""
         context, owner = self._context, self._context.job.owner
         message = f"{self._build.name} cannot be built with it: {self._error}"[:_LONGEST_MESSAGE]
-        with context.database.transaction() as session:
-            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        with context.transaction() as session:
             if isinstance(record, ImportedRecord):
                 imports.settle(
                     session, record.id, ImportState.FAILED, owner=owner, job_id=context.job.id, message=message

@@ -50,8 +50,7 @@ def run(context: JobContext) -> PlanResult:
     for name in context.toolchains:
         if name not in racing:
             context.engines.close(name, role=MAIN)
-    with context.database.transaction() as session:
-        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+    with context.transaction() as session:
         return _plan(session, context, extracted, selection, choice=tuple(choice))
 
 

@@ -17,7 +17,7 @@ from domain.digests import FileDigest
 from domain.jobs import Tuner
 from domain.records import ImportedRecord, Record, RecordKey, RecordPlace
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
-from storage import imports, jobs, records, tuning_tasks, workloads
+from storage import imports, records, tuning_tasks, workloads
 from storage.tables import digest_of
 from tuner.search import planning, precisions
 from worker import clock
@@ -189,8 +189,7 @@ def _extract(context: JobContext, seconds: float, canceled: Callable[[], bool] |
     found = [ExtractedTask(**task) for task in answer["tasks"]]
     texts = {task.workload_key: (folder / task.definition).read_text() for task in found if task.definition}
     keys = [_key(context, digest) for digest in (context.model.digest, _digest(params["model"]))]
-    with context.database.transaction() as session:
-        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+    with context.transaction() as session:
         workloads.put_many(session, texts, tuner=str(context.tuner))
         for key in keys:
             workloads.put_extracted(session, key, found, now=clock.now())

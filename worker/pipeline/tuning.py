@@ -17,7 +17,7 @@ from domain.artifacts import FailedTask
 from domain.records import TrialError
 from domain.stage_results import SearchedStrategy, Strategy, TuneResult
 from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
-from storage import jobs, records, tuning_tasks
+from storage import records, tuning_tasks
 from tuner.search import planning, racing
 from tuner.search.racing import Slice
 from worker.pipeline import in_place, recovery, reuse
@@ -246,8 +246,7 @@ class _TunerSelection:
         """Make the strategy lead and plan the rest of the budget for it; return the seconds of its tasks' shares."""
         strategies.lead(self._context, candidate.strategy)
         context = candidate.context
-        with context.database.transaction() as session:
-            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        with context.transaction() as session:
             planned, seconds = reuse.allot(session, context, candidate.extracted)
             tuning_tasks.save_plan(session, context.job.id, planned)
         return seconds
@@ -428,8 +427,7 @@ def _keep_efforts(ended: _RaceResult) -> None:
     context, search, ended_by = ended.context, ended.search, ended.ended_by
     tasks = search.progress.tasks
     extracted = [task.extracted for task in tasks]
-    with context.database.transaction() as session:
-        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+    with context.transaction() as session:
         known = reuse.coverage(session, context, extracted)
         now = {task.extracted.workload_key: _searched(search, task, known) for task in tasks}
         spent = {task.extracted.workload_key: _spent(search, task, known) for task in tasks}

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from domain.jobs import Job
 from domain.records import ImportState, RecordKey
-from storage import imports, jobs
+from storage import imports
 from storage.tables import digest_of
 from worker.pipeline import reuse
 from worker.pipeline.context import JobContext
@@ -84,8 +84,7 @@ class Candidates:
 
     def _settle(self, identifier: int, state: ImportState, message: str | None) -> None:
         context = self._context
-        with context.database.transaction() as session:
-            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        with context.transaction() as session:
             _settle(session, context.job, identifier, state, message)
 
 

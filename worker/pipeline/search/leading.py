@@ -30,15 +30,13 @@ _LOOK_SECONDS = 3.0
 def take_over(context: JobContext) -> None:
     """Withdraw the rounds of an earlier try; its helpers can store nothing any more. Raises LeaseLost."""
     context.searched_by.clear()
-    with context.database.transaction() as session:
-        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+    with context.transaction() as session:
         shared_rounds.abandon(session, context.job.id)
 
 
 def settle(context: JobContext) -> dict[str, int]:
     """End the sharing and return how many rounds each helper ran, by worker id. Raises LeaseLost."""
-    with context.database.transaction() as session:
-        context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+    with context.transaction() as session:
         helpers = shared_rounds.counts(session, context.job.id)
         shared_rounds.forget(session, context.job.id)
     if helpers:
@@ -87,8 +85,7 @@ class Sharing:
         with context.database.reading() as session:
             found = shared_rounds.of_ids(session, self._out)
         if any(each.is_silent(now) for each in found):
-            with context.database.transaction() as session:
-                context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+            with context.transaction() as session:
                 shared_rounds.expire(session, list(self._out), now=now)
                 found = shared_rounds.of_ids(session, self._out)
         self._out = {each.id: each for each in found}
@@ -133,8 +130,7 @@ class Sharing:
             known_to=context.searched_by.get(key),
         )
         self._unsure = True
-        with context.database.transaction() as session:
-            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        with context.transaction() as session:
             shared = shared_rounds.open_round(session, context.job.id, context.lease.attempt, offer, now=clock.now())
         self._out[shared.id] = shared
         self._unsure = False
@@ -172,8 +168,7 @@ class Sharing:
     def _settle(self) -> None:
         """Withdraw an offer whose transaction failed but may have been committed."""
         context = self._context
-        with context.database.transaction() as session:
-            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        with context.transaction() as session:
             shared_rounds.abandon(session, context.job.id, but=self._out)
         self._unsure = False
 

@@ -66,8 +66,7 @@ class SearchProgress:
         found = [spool.record_of(self._context, trial) for trial in trials]
         if not found:
             return 0
-        with self._context.database.transaction() as session:
-            self._require_lease(session)
+        with self._context.transaction() as session:
             added = records.add(session, found)
             for trial in trials:
                 candidates.settle_trial(session, self._context.job, trial)
@@ -82,8 +81,7 @@ class SearchProgress:
         """Store one trial's record and the new counts in one transaction. Raises LeaseLost."""
         record = spool.record_of(self._context, data)
         key = record.key.workload_key
-        with self._context.database.transaction() as session:
-            self._require_lease(session)
+        with self._context.transaction() as session:
             added = records.add(session, [record])
             candidates.settle_trial(session, self._context.job, data)
             self.trials_done += added
@@ -103,8 +101,7 @@ class SearchProgress:
         for key, (done, best) in found.items():
             self._advance(key, done, best)
         self.trials_done = total
-        with self._context.database.transaction() as session:
-            self._require_lease(session)
+        with self._context.transaction() as session:
             self._count(session, seconds)
             self._report_if_due(session)
 
@@ -117,12 +114,8 @@ class SearchProgress:
         """Report the changes since the last event, if it is time or ``at_once``. Raises LeaseLost."""
         if self._is_reported or not (at_once or self._is_due()):
             return
-        with self._context.database.transaction() as session:
-            self._require_lease(session)
+        with self._context.transaction() as session:
             self._report(session)
-
-    def _require_lease(self, session: Session) -> None:
-        self._context.heartbeat.require(jobs.holds(session, self._context.job.id, self._context.lease))
 
     def _advance(self, key: str, done: int, latency: float | None) -> None:
         # The first trial may be the default schedule, which the estimate counts from; after the last one, it expects

@@ -23,7 +23,7 @@ from domain.jobs import RunnerKind
 from domain.ports import Canceled, Engine
 from domain.shared_rounds import RoundState, SharedRound
 from domain.tuning_tasks import ExtractedTask
-from storage import jobs, tuning_tasks
+from storage import tuning_tasks
 from tuner.search.allocation import Allocator, Round
 from worker.pipeline import reuse
 from worker.pipeline.context import JobContext
@@ -287,8 +287,7 @@ class StrategySearch:
     def _replan(self, keys: set[str], *, without: Collection[str]) -> None:
         context = self._context
         extracted = [task.extracted for task in self.progress.tasks]
-        with context.database.transaction() as session:
-            context.heartbeat.require(jobs.holds(session, context.job.id, context.lease))
+        with context.transaction() as session:
             allotted, self._limit = reuse.allot(session, context, extracted, without=without)
             fresh = {task.extracted.workload_key: task.trials_planned for task in allotted}
             changed = [

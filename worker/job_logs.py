@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -58,9 +57,7 @@ class LogShipper:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
         self.ship()

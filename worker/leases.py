@@ -11,7 +11,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
 from typing import ClassVar, Self
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -125,9 +124,7 @@ class Heartbeat(ABC):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
 

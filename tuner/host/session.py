@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from domain import errors
@@ -178,9 +177,7 @@ class EngineSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _spawn(self, python: Path, command: list[str], environment: dict[str, str]) -> None:

@@ -27,47 +27,33 @@ _SHARE = 0.5
 """Of what is left of the job's total limit: stage ``plan``, which knows what the other stages need, may try again."""
 
 
-class Extraction:
-    """What goes on during a block."""
-
-    def __init__(self) -> None:
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """End it: nobody needs the tasks."""
-        self._stopped.set()
-
-    def is_stopped(self) -> bool:
-        return self._stopped.is_set()
-
-
 @contextmanager
-def extracted(context: JobContext) -> Iterator[Extraction]:
+def extracted(context: JobContext) -> Iterator[threading.Event]:
     """Extract during the block, unless the tasks are known, and end when both are done.
 
-    Stage ``plan`` finds the tasks in the store, or raises the extraction's error. If the block raises, the extraction
-    ends.
+    Stage ``plan`` finds the tasks in the store, or raises the extraction's error. The block sets the event if nobody
+    needs the tasks: the extraction then ends, as it does if the block raises.
     """
+    unneeded = threading.Event()
     if not context.measures or reuse.known(context) is not None:
         # Stage import may have started it.
         context.engines.close(context.engine, role=AHEAD)
-        yield Extraction()
+        yield unneeded
         return
     left = context.limit.left
     seconds = EXTRACT_SECONDS if left is None else min(EXTRACT_SECONDS, _SHARE * left)
-    running = Extraction()
     extract = partial(
         reuse.tasks_of,
         replace(context, compilers=AHEAD),
         seconds=seconds,
-        canceled=lambda: running.is_stopped() or context.canceled(),
+        canceled=lambda: unneeded.is_set() or context.canceled(),
     )
     with ThreadPoolExecutor(1, thread_name_prefix="extract") as executor:
         extraction = executor.submit(contextvars.copy_context().run, extract)
         try:
-            yield running
+            yield unneeded
         except BaseException:
-            running.stop()
+            unneeded.set()
             raise
     _settle(context, extraction)
 

@@ -43,10 +43,10 @@ def run(context: JobContext) -> BaselineResult:
     plain = references.make(context) if context.verifies else []
     made = _references(context) if context.verifies else _ReferenceRun()
     untuned = _Builds(context, made)
-    with ahead.extracted(context) as extraction:
+    with ahead.extracted(context) as unneeded:
         right = untuned.make()
         if context.engine not in right:
-            extraction.stop()
+            unneeded.set()
     rewritten = _Rewritten(context, untuned).make(right)
     samples = _time(context, right, rewritten.processes, made)
     seconds = {name: min(map(statistics.median, passes)) for name, passes in samples.items()}

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -139,7 +138,8 @@ class EnginePool:
         self._folder = folder
         self._network = network
         self._log = log
-        self._canceled = canceled
+        self.canceled = canceled
+        """Polled during requests that have no such function of their own."""
         self._engines: dict[tuple[str, str], Engine] = {}
         self.listener: Callable[[str, str, dict[str, Any]], None] | None = None
         """Receives the engine's name and every event of every engine, before the caller of the request."""
@@ -156,7 +156,7 @@ class EnginePool:
         given = EngineOptions(
             log=self._log,
             folder=self._folder,
-            canceled=self._canceled,
+            canceled=self.canceled,
             network=self._network and name in COMPILERS,
         )
         with observing.engine_starting(name, again=known is not None):
@@ -164,19 +164,12 @@ class EnginePool:
             self._folder.mkdir(parents=True, exist_ok=True)
             fresh = self._source.start(name, given)
         observing.engine_started(name, fresh.pid)
-        started = ObservedEngine(
-            name,
-            fresh,
-            partial(self._hear, name),
-            canceled=self._canceled,
-            limit=lambda: self.limit,
-            memory_bytes=lambda: self.memory_bytes,
-        )
+        started = _ObservedEngine(name, fresh, self)
         self._engines[name, role] = started
         return started
 
     def prepare(self, model: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Prepared:
-        return self._source.prepare(model, shapes, out, log=self._log, canceled=self._canceled)
+        return self._source.prepare(model, shapes, out, log=self._log, canceled=self.canceled)
 
     def is_alive(self, name: str, *, role: str) -> bool:
         known = self._engines.get((name, role))
@@ -191,10 +184,6 @@ class EnginePool:
         if engine is not None:
             engine.close()
 
-    def _hear(self, name: str, kind: str, data: dict[str, Any]) -> None:
-        if self.listener is not None:
-            self.listener(name, kind, data)
-
     def close_all(self) -> None:
         """End all engines at the same time: each may take a second to exit, and a cancellation waits for all."""
         engines = list(self._engines.values())
@@ -205,26 +194,13 @@ class EnginePool:
                     closing.result()
 
 
-class ObservedEngine:
-    """An engine of a job: its events also go to a listener, and every request ends with the job and its limit."""
+class _ObservedEngine:
+    """An engine of a job: its events also go to the listener, and every request ends with the job and its limit."""
 
-    def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        listener: OnEvent,
-        *,
-        canceled: Callable[[], bool] | None = None,
-        limit: Callable[[], TotalLimit] = TotalLimit,
-        memory_bytes: Callable[[], int | None] = lambda: None,
-    ) -> None:
-        """``canceled`` is polled during requests that have no such function of their own."""
+    def __init__(self, name: str, engine: Engine, pool: EnginePool) -> None:
         self._name = name
         self._engine = engine
-        self._listener = listener
-        self._canceled = canceled
-        self._limit = limit
-        self._memory_bytes = memory_bytes
+        self._pool = pool
 
     @property
     def hello(self) -> dict[str, Any]:
@@ -250,14 +226,14 @@ class ObservedEngine:
         """As ``domain.ports.Engine.request``; also raises TimeLimit, and EngineOutOfMemory, which ends the engine."""
 
         def hear(kind: str, data: dict[str, Any]) -> None:
-            self._listener(kind, data)
+            if self._pool.listener is not None:
+                self._pool.listener(self._name, kind, data)
             if on_event is not None:
                 on_event(kind, data)
 
-        limit = self._limit()
+        limit, memory = self._pool.limit, self._pool.memory_bytes
         shortened = limit.shortened(timeout)
-        canceled = canceled or self._canceled
-        memory = self._memory_bytes()
+        canceled = canceled or self._pool.canceled
         self._engine.limit_memory(memory)
         with observing.engine_asked(self._name, self.pid, method):
             try:

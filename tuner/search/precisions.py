@@ -46,14 +46,11 @@ def gate_of(request: JobRequest, precision: Precision) -> AccuracyGate:
     return AccuracyGate(max_rel=asked.max_rel, top1=LEAST_TOP1 if asked.top1 is None else asked.top1)
 
 
-def passes(found: Verification, gate: AccuracyGate, precision: Precision) -> tuple[bool, str]:
-    """Return whether a build may be published, and a sentence with the reason in numbers."""
+def rejection(found: Verification, gate: AccuracyGate, precision: Precision) -> str:
+    """Return a sentence that says why a build did not pass, in numbers."""
     if not found.outputs:
-        return False, f"The {precision} build did not run."
-    wrong = objections(found, gate)
-    if wrong:
-        return False, f"The {precision} build was rejected: {'; '.join(wrong)}."
-    return True, f"The {precision} build passes: {_worst(found)}."
+        return f"The {precision} build did not run."
+    return f"The {precision} build was rejected: {'; '.join(objections(found, gate)) or 'no output was compared'}."
 
 
 def objections(found: Verification, gate: AccuracyGate) -> list[str]:
@@ -66,7 +63,7 @@ def objections(found: Verification, gate: AccuracyGate) -> list[str]:
 
 def not_met(found: Mapping[Precision, tuple[Verification, AccuracyGate]]) -> errors.AccuracyNotMet:
     """Return the error of a job none of whose explicit precisions passes."""
-    reasons = [passes(each, gate, precision)[1] for precision, (each, gate) in found.items()]
+    reasons = [rejection(each, gate, precision) for precision, (each, gate) in found.items()]
     details = {str(precision): [asdict(error) for error in each.outputs] for precision, (each, _) in found.items()}
     return errors.AccuracyNotMet(" ".join(reasons), details={"precisions": details})
 
@@ -85,12 +82,6 @@ def _objection(error: OutputError, gate: AccuracyGate) -> str | None:
     if not error.passed or (gate.max_rel is not None and gate.max_rel < error.rtol and error.max_rel > gate.max_rel):
         return f"{name} is off by {_share(error.max_rel)} of its largest magnitude; the limit is {_share(allowed)}"
     return None
-
-
-def _worst(found: Verification) -> str:
-    said = f"off by at most {_share(max(error.max_rel for error in found.outputs))} of an output's largest magnitude"
-    shares = [error.top1 for error in found.outputs if error.top1 is not None]
-    return f"{said}, top-1 agreement {min(shares):.1%}" if shares else said
 
 
 def _share(value: float) -> str:

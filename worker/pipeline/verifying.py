@@ -321,7 +321,7 @@ def _objection(context: JobContext, build: Build, found: Verification) -> str:
             if wrong
             else "wrong results"
         )
-    return precisions.passes(found, precisions.gate_of(context.request, build.precision), build.precision)[1]
+    return precisions.rejection(found, precisions.gate_of(context.request, build.precision), build.precision)
 
 
 def _untuned_contender(
@@ -423,7 +423,7 @@ def _refusal(context: JobContext, build: Build, found: Verification) -> str | No
     """Why a build in a narrower precision missed its accuracy gate, as some networks do; None for f32."""
     if build.precision is Precision.F32 or not found.outputs:
         return None
-    reason = precisions.passes(found, precisions.gate_of(context.request, build.precision), build.precision)[1]
+    reason = precisions.rejection(found, precisions.gate_of(context.request, build.precision), build.precision)
     return f"{build.name}: {reason}"
 
 

@@ -71,11 +71,7 @@ def test_a_gate_leaves_to_the_precision_what_was_not_asked_for() -> None:
 
 
 def test_what_is_close_enough_passes() -> None:
-    passed, reason = precisions.passes(found(top1=1.0), AccuracyGate(top1=0.99), INT8)
-    assert passed
-    assert reason == (
-        "The int8 build passes: off by at most 1 % of an output's largest magnitude, top-1 agreement 100.0%."
-    )
+    assert not precisions.objections(found(top1=1.0), AccuracyGate(top1=0.99))
 
 
 @pytest.mark.parametrize(
@@ -93,23 +89,23 @@ def test_what_is_close_enough_passes() -> None:
     ],
 )
 def test_what_is_not_is_left_out_with_its_numbers(error: dict[str, Any], gate: AccuracyGate, said: str) -> None:
-    passed, reason = precisions.passes(found(**error), gate, INT8)
-    assert not passed
-    assert said in reason
+    [objection] = precisions.objections(found(**error), gate)
+    assert said in objection
+    assert precisions.rejection(found(**error), gate, INT8) == f"The int8 build was rejected: {objection}."
 
 
 def test_outputs_without_classes_need_no_agreement() -> None:
-    assert precisions.passes(found(top1=None), AccuracyGate(top1=1.0), BF16)[0]
+    assert not precisions.objections(found(top1=None), AccuracyGate(top1=1.0))
 
 
 def test_what_the_comparison_passed_within_the_gate_passes() -> None:
-    assert precisions.passes(found(max_abs=1e-4, max_rel=0.5), AccuracyGate(max_rel=0.1), BF16)[0]
-    assert precisions.passes(found(max_abs=1e-4, max_rel=0.5), AccuracyGate(), BF16)[0]
+    assert not precisions.objections(found(max_abs=1e-4, max_rel=0.5), AccuracyGate(max_rel=0.1))
+    assert not precisions.objections(found(max_abs=1e-4, max_rel=0.5), AccuracyGate())
 
 
 def test_what_did_not_run_does_not_pass() -> None:
     nothing = Verification(variant=Variant.TUNED, seeds=(0,), outputs=(), precision="int8")
-    assert precisions.passes(nothing, AccuracyGate(), INT8) == (False, "The int8 build did not run.")
+    assert precisions.rejection(nothing, AccuracyGate(), INT8) == "The int8 build did not run."
 
 
 def test_the_error_has_the_numbers() -> None:

@@ -149,14 +149,6 @@ def close(context: JobContext, candidate: Candidate) -> None:
     context.engines.close(catalogue.RUNNING[candidate.runtime], role=candidate.variant)
 
 
-def described(context: JobContext, candidate: Candidate) -> OtherRuntime:
-    """Return what manifests say of it."""
-    return OtherRuntime(
-        name=str(candidate.runtime), version=candidate.version, model=candidate.model, threads=context.threads,
-        precision=str(candidate.precision), options=candidate.options,
-    )  # fmt: skip
-
-
 def model(context: JobContext, name: str) -> Path:
     """Return the path of a candidate's model by the name of its file in bundles."""
     return context.prepared if name == bundle.PREPARED else context.folder / name
@@ -280,10 +272,7 @@ class _Comparison:
         if candidate.precision is not Precision.F32:
             wrong = precisions.objections(found, precisions.gate_of(self._context.request, candidate.precision))
             return f"not accurate enough: {'; '.join(wrong)}" if wrong else ""
-        if found.passed:
-            return ""
-        error = next((error for error in found.outputs if not error.passed), None)
-        return "wrong results" + (f": output {error.output}: {error.found} ({error.allowed} allowed)" if error else "")
+        return "" if found.passed else verifying.wrong_results(found)
 
     def _best(self) -> Candidate | None:
         """The fastest candidate; of those that differ by no more than noise, the first, which changes least."""
@@ -368,12 +357,16 @@ def _write(context: JobContext, candidate: Candidate) -> Path:
     (folder / candidate.model).unlink(missing_ok=True)
     (folder / candidate.model).symlink_to(file.absolute())
     placement = context.placement
+    runtime = OtherRuntime(
+        name=str(candidate.runtime), version=candidate.version, model=candidate.model, threads=context.threads,
+        precision=str(candidate.precision), options=candidate.options,
+    )  # fmt: skip
     manifest = Manifest(
         model_digest=context.model.digest, model_name=context.model.name, variant=str(candidate.variant),
         target=placement.target.text, threads=context.threads, device_key=placement.device.key,
         toolchain={"engine": catalogue.RUNNING[candidate.runtime]}, precision=str(candidate.precision),
         inputs=context.inputs, outputs=context.outputs, created_by=f"tunesmith {release.VERSION}",
-        runtime=described(context, candidate), files={candidate.model: bundle.file_digest(file)},
+        runtime=runtime, files={candidate.model: bundle.file_digest(file)},
     )  # fmt: skip
     (folder / bundle.MANIFEST).write_text(json.dumps(asdict(manifest)))
     return folder

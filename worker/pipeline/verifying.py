@@ -86,16 +86,13 @@ def _checked(context: JobContext, build: Build, untuned: Verification) -> _Verif
     builds.process(context, build).close()
     try:
         again = rebuild(context, build, found)
-        return (
-            _VerifiedBuild(build=again, verification=_verify(context, again))
-            if again
-            else _VerifiedBuild(build=build, verification=found)
-        )
+        if again:
+            return _VerifiedBuild(build=again, verification=_verify(context, again))
     except (errors.EngineError, errors.TimeLimit) as error:
         recovery.tolerate(context, error, "the second tuned build failed; only the untuned build is left")
-        return _VerifiedBuild(build=build, verification=found)
     finally:
         _close_compilers(context)
+    return _VerifiedBuild(build=build, verification=found)
 
 
 def compare(
@@ -315,13 +312,14 @@ def _objection(context: JobContext, build: Build, found: Verification) -> str:
     if not found.outputs:
         return "not verified: the job's total limit" if context.limit.is_reached else "does not run"
     if build.precision is Precision.F32:
-        wrong = next((error for error in found.outputs if not error.passed), None)
-        return (
-            f"wrong results: output {wrong.output}: {wrong.found} ({wrong.allowed} allowed)"
-            if wrong
-            else "wrong results"
-        )
+        return wrong_results(found)
     return precisions.rejection(found, precisions.gate_of(context.request, build.precision), build.precision)
+
+
+def wrong_results(found: Verification) -> str:
+    """Describe the first output that is wrong."""
+    wrong = next((error for error in found.outputs if not error.passed), None)
+    return "wrong results" + (f": output {wrong.output}: {wrong.found} ({wrong.allowed} allowed)" if wrong else "")
 
 
 def _untuned_contender(

@@ -160,7 +160,7 @@ class _Builds:
         self.choice: list[str] = []
         self.build_seconds = self.start_seconds = self.verify_seconds = 0.0
         """The longest time of each of these."""
-        self._engines = placing.engines(context)
+        self._engines = context.results.imported.engines
         self.took: dict[str, float] = {}
         """Seconds to build and verify, by engine."""
         self.is_alone = len(self._engines) == 1

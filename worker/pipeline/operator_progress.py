@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,9 +29,8 @@ _log = logging.getLogger(__name__)
 class OperatorProgress:
     """Listens to the engines of one job."""
 
-    def __init__(self, context: JobContext, now: Callable[[], float] = lambda: time.monotonic()) -> None:
+    def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._now = now
         self._step: tuple[str, str] = ("", "")
         self._done = 0
         self._reported_at = 0.0
@@ -49,10 +47,10 @@ class OperatorProgress:
             return
         if self._step != (engine, step) or done < self._done:
             self._step, self._done = (engine, step), 0
-        passed = self._now() - self._reported_at >= _LEAST_PAUSE
+        passed = time.monotonic() - self._reported_at >= _LEAST_PAUSE
         if not passed or (isinstance(total, int) and (done - self._done) * _PARTS < total):
             return
-        self._done, self._reported_at = done, self._now()
+        self._done, self._reported_at = done, time.monotonic()
         of_total = f" of {total}" if isinstance(total, int) else ""
         self._report(f"{engine} {_DONE[step]} {done}{of_total} operators")
 

@@ -98,11 +98,6 @@ def tuners(request: JobRequest, hellos: Mapping[str, Mapping[str, Any]]) -> tupl
     return found
 
 
-def engines(context: JobContext) -> list[str]:
-    """Names of the engines that import the model."""
-    return list(context.results.imported.engines)
-
-
 def of_engine(context: JobContext, engine: str) -> Tuner:
     """The preferred tuner of that engine; the leading one if no candidate belongs to it."""
     return next((tuner for tuner in context.candidates if tuner.engine == engine), context.tuner)

@@ -170,7 +170,7 @@ def _key(context: JobContext, model_digest: FileDigest) -> str:
 
 def definition(context: JobContext, workload_key: str) -> str | None:
     """The file with the workload's native form, if its key alone does not suffice to rebuild it."""
-    path = _folder(context) / f"{digest_of(workload_key)[:32]}.jsonl"
+    path = context.folder / "definitions" / f"{digest_of(workload_key)[:32]}.jsonl"
     if not path.is_file():
         with context.database.reading() as session:
             text = workloads.definitions(session, [workload_key]).get(workload_key)
@@ -212,7 +212,3 @@ def best_records(context: JobContext) -> list[Record]:
     with context.database.reading() as session:
         found = records.top_of_many(session, keys, **record_identity(context), tuner=str(context.tuner), top=CANDIDATES)
     return [record for key in keys for record in found.get(key, ())]
-
-
-def _folder(context: JobContext) -> Path:
-    return context.folder / "definitions"

@@ -477,17 +477,9 @@ def _failed_tasks(context: JobContext, search: StrategySearch) -> tuple[FailedTa
         raise errors.NoValidTrial(
             f"every trial of every tuning task failed: {_histogram(_total(failed))}",
             hint=hint_of(_total(failed)),
-            details={"failures": _total(failed), "tasks": _by_name(failed)},
+            details={"failures": _total(failed), "tasks": [_facts(task) for task in failed]},
         )
-    return tuple(
-        FailedTask(
-            position=task.extracted.position,
-            name=task.extracted.name,
-            failures=task.failures,
-            hint=hint_of(task.failures),
-        )
-        for task in failed
-    )
+    return tuple(FailedTask(**_facts(task), hint=hint_of(task.failures)) for task in failed)
 
 
 def _histogram(failures: dict[str, int]) -> str:
@@ -501,10 +493,8 @@ def _total(tasks: list[TuningTask]) -> dict[str, int]:
     return dict(total)
 
 
-def _by_name(tasks: list[TuningTask]) -> list[dict[str, Any]]:
-    return [
-        {"position": task.extracted.position, "name": task.extracted.name, "failures": task.failures} for task in tasks
-    ]
+def _facts(task: TuningTask) -> dict[str, Any]:
+    return {"position": task.extracted.position, "name": task.extracted.name, "failures": task.failures}
 
 
 def hint_of(failures: Mapping[str, int]) -> str:

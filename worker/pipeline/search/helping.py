@@ -184,7 +184,8 @@ class Helper:
                 # The next round would fail as well.
                 self.failures = _FAILURES
             self._settled.clear()
-            self._give_back(claimed, heartbeat)
+            with self.database.transaction() as session:
+                shared_rounds.give_back(session, claimed, seconds=heartbeat.seconds)
             return 0
         finally:
             self._heartbeat = None
@@ -308,10 +309,6 @@ class Helper:
             found = tuning_tasks.of_job(session, self.job.id)
         task = next((each.extracted for each in found if each.extracted.workload_key == key), None)
         return reuse.write(context, task) if task else None
-
-    def _give_back(self, claimed: SharedRound, heartbeat: RoundHeartbeat) -> None:
-        with self.database.transaction() as session:
-            shared_rounds.give_back(session, claimed, seconds=heartbeat.seconds)
 
     def _job_context(self, claimed: SharedRound, heartbeat: RoundHeartbeat, pool: EnginePool) -> JobContext:
         """A context that suffices for a round: without results of stages and without the model's file."""

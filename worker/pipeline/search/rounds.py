@@ -66,20 +66,16 @@ class StrategySearch:
     """The search of one strategy, which continues from the job's stored plan and trials.
 
     ``seconds`` is the limit for all attempts together, ``untuned`` are operators' seconds in the untuned build, by
-    workload. With ``waits_for_others`` it waits for tasks that other jobs are searching; otherwise it leaves them out.
+    workload.
     """
 
     def __init__(
-        self,
-        context: JobContext,
-        *,
-        seconds: float | None,
-        waits_for_others: bool = True,
-        untuned: Mapping[str, float] | None = None,
+        self, context: JobContext, *, seconds: float | None, untuned: Mapping[str, float] | None = None
     ) -> None:
         self._context = context
         self._untuned = untuned or {}
-        self._waits_for_others = waits_for_others
+        self._waits_for_others = True
+        """Whether it waits for tasks that other jobs are searching; otherwise it leaves them out."""
         self.progress = SearchProgress(context)
         self.progress.recover(seconds=0.0)
         self._limit = seconds

@@ -14,9 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
 
 _CONTRIB = "com.microsoft"
 _METHODS = {
@@ -42,14 +41,8 @@ class _Tensor:
     shape: tuple[int, ...]
 
 
-class _Attention:
-    def __init__(self, emitter: Emitter) -> None:
-        self._e = emitter
-
-    def find(self, node: onnx.NodeProto) -> Replacement | None:
-        domain = "" if node.domain in models.STANDARD_DOMAINS else node.domain
-        method = _METHODS.get((domain, node.op_type))
-        return getattr(self, method) if method else None
+class _Attention(Replacements):
+    methods = _METHODS
 
     def _attention(self, node: onnx.NodeProto) -> bool:
         """Emit ONNX's attention; not its fourth output, the products."""
@@ -281,7 +274,4 @@ def _filled(names: Sequence[str], count: int) -> list[str]:
 
 def apply(model: onnx.ModelProto) -> int:
     """Replace attention and rotary embeddings, and return their number; those with packed operands stay."""
-    if models.opset(model) < OLDEST_OPSET:
-        return 0
-    emitter = Emitter(model)
-    return emitter.replace(_Attention(emitter).find)
+    return replace(model, _Attention)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -32,7 +32,7 @@ class Emitter:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self.shapes = graphs.shapes(model)
-        self._opset = models.opset(model)
+        self.opset = models.opset(model)
         self._model = model
         self._graph = model.graph
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -105,7 +105,7 @@ class Emitter:
         return self.emit("Reshape", [name, self.constant(shape, np.int64)], output)
 
     def unsqueeze(self, name: str, axis: int) -> str:
-        if self._opset < _SIZES_AS_INPUTS:
+        if self.opset < _SIZES_AS_INPUTS:
             return self.emit("Unsqueeze", [name], axes=[axis])
         return self.emit("Unsqueeze", [name, self.constant([axis], np.int64)])
 
@@ -114,7 +114,7 @@ class Emitter:
     ) -> str:
         """Emit a reduction; its axes stay with size 1, unless ``keepdims`` is 0."""
         listed = [axes] if isinstance(axes, int) else list(axes)
-        if self._opset < (_SIZES_AS_INPUTS if operator == "ReduceSum" else AXES_AS_INPUTS):
+        if self.opset < (_SIZES_AS_INPUTS if operator == "ReduceSum" else AXES_AS_INPUTS):
             return self.emit(operator, [name], output, axes=listed, keepdims=keepdims)
         return self.emit(operator, [name, self.constant(listed, np.int64)], output, keepdims=keepdims)
 
@@ -123,7 +123,7 @@ class Emitter:
         if len(sizes) == 1:
             return [name]
         outputs = [self._names.new("plain_part") for _ in sizes]
-        if self._opset < _SIZES_AS_INPUTS:
+        if self.opset < _SIZES_AS_INPUTS:
             self._nodes.append(helper.make_node("Split", [name], outputs, axis=axis, split=list(sizes)))
         else:
             given = [name, self.constant(sizes, np.int64)]
@@ -135,3 +135,25 @@ class Emitter:
 
     def to_float(self, name: str) -> str:
         return self.cast(name, TensorProto.FLOAT)
+
+
+class Replacements:
+    """Replacements of operators: ``methods`` names the method for each, by domain and operator."""
+
+    methods: ClassVar[Mapping[tuple[str, str], str]]
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._e = emitter
+
+    def find(self, node: onnx.NodeProto) -> Replacement | None:
+        domain = "" if node.domain in models.STANDARD_DOMAINS else node.domain
+        method = self.methods.get((domain, node.op_type))
+        return getattr(self, method) if method else None
+
+
+def replace(model: onnx.ModelProto, made_by: Callable[[Emitter], Replacements]) -> int:
+    """Replace operators and return their number; none in operator sets before ``OLDEST_OPSET``."""
+    if models.opset(model) < OLDEST_OPSET:
+        return 0
+    emitter = Emitter(model)
+    return emitter.replace(made_by(emitter).find)

@@ -13,21 +13,21 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Replacement, Replacements, replace
 
 _WINDOWED = ("AveragePool", "Conv", "LpPool", "MaxPool")
 _METHODS = {
-    "Cast": "_cast",
-    "Celu": "_celu",
-    "Dropout": "_pass",
-    "EyeLike": "_diagonal",
-    "LayerNormalization": "_layer",
-    "NonMaxSuppression": "_boxes",
-    "OneHot": "_one_hot",
-    "Pad": "_pad",
-    "Split": "_split",
+    **dict.fromkeys((("", operator) for operator in _WINDOWED), "_window"),
+    ("", "Cast"): "_cast",
+    ("", "Celu"): "_celu",
+    ("", "Dropout"): "_pass",
+    ("", "EyeLike"): "_diagonal",
+    ("", "LayerNormalization"): "_layer",
+    ("", "NonMaxSuppression"): "_boxes",
+    ("", "OneHot"): "_one_hot",
+    ("", "Pad"): "_pad",
+    ("", "Split"): "_split",
 }
 _FLOAT8 = range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1)
 
@@ -44,20 +44,14 @@ def applies(node: onnx.NodeProto) -> bool:
         return graphs.attribute(node, "num_outputs") is not None
     if node.op_type == "LayerNormalization":
         return any(list(node.output)[1:])
-    return node.op_type in _METHODS
+    return ("", node.op_type) in _METHODS
 
 
-class _Forms:
-    def __init__(self, emitter: Emitter) -> None:
-        self._e = emitter
+class _Forms(Replacements):
+    methods = _METHODS
 
     def find(self, node: onnx.NodeProto) -> Replacement | None:
-        if node.domain not in models.STANDARD_DOMAINS or not applies(node):
-            return None
-        if node.op_type in _WINDOWED:
-            return self._window
-        replacement: Replacement = getattr(self, _METHODS[node.op_type])
-        return replacement
+        return super().find(node) if applies(node) else None
 
     def _cast(self, node: onnx.NodeProto) -> bool:
         """Emit a cast without the attribute that only casts to 8-bit floats have a use for."""
@@ -192,7 +186,4 @@ class _Forms:
 
 def apply(model: onnx.ModelProto) -> int:
     """Replace operators by their explicit forms and return their number."""
-    if models.opset(model) < OLDEST_OPSET:
-        return 0
-    emitter = Emitter(model)
-    return emitter.replace(_Forms(emitter).find)
+    return replace(model, _Forms)

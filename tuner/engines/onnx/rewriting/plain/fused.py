@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
 
 _CONTRIB = "com.microsoft"
 _METHODS = {
@@ -38,14 +37,8 @@ _ACTIVATIONS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), 
 """Activations with the names of their parameters, in ONNX Runtime's order."""
 
 
-class _Splitting:
-    def __init__(self, emitter: Emitter) -> None:
-        self._e = emitter
-
-    def find(self, node: onnx.NodeProto) -> Replacement | None:
-        domain = "" if node.domain in models.STANDARD_DOMAINS else node.domain
-        method = _METHODS.get((domain, node.op_type))
-        return getattr(self, method) if method else None
+class _Splitting(Replacements):
+    methods = _METHODS
 
     def _normalized(self, node: onnx.NodeProto) -> bool:
         axis, power = graphs.attribute(node, "axis", -1), graphs.attribute(node, "p", 2)
@@ -202,7 +195,4 @@ class _Splitting:
 
 def apply(model: onnx.ModelProto) -> int:
     """Replace fused operators and return their number; those with unknown activations stay."""
-    if models.opset(model) < OLDEST_OPSET:
-        return 0
-    emitter = Emitter(model)
-    return emitter.replace(_Splitting(emitter).find)
+    return replace(model, _Splitting)

@@ -11,25 +11,20 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tuner.engines.onnx import models, vetting
+from tuner.engines.onnx import vetting
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
 from tuner.engines.runtime import importing
 
-OPERATORS = frozenset({"Loop", "Scan"})
+_METHODS = {("", "Loop"): "_loop", ("", "Scan"): "_scan"}
+OPERATORS = frozenset(operator for _, operator in _METHODS)
 _MOST_STEPS = 512
 _MOST_NODES = 6_000
 """Maximum nodes that take the place of one loop."""
 
 
-class _Unrolling:
-    def __init__(self, emitter: Emitter) -> None:
-        self._e = emitter
-
-    def find(self, node: onnx.NodeProto) -> Replacement | None:
-        if node.domain not in models.STANDARD_DOMAINS:
-            return None
-        return {"Loop": self._loop, "Scan": self._scan}.get(node.op_type)
+class _Unrolling(Replacements):
+    methods = _METHODS
 
     def _loop(self, node: onnx.NodeProto) -> bool:
         trips, condition, *states = node.input
@@ -107,12 +102,8 @@ class _Unrolling:
 def apply(model: onnx.ModelProto) -> int:
     """Unroll loops and return their number; those that may end early or that would become too large are left."""
     count = 0
-    while models.opset(model) >= OLDEST_OPSET:
+    while found := replace(model, _Unrolling):
+        count += found
         # A loop inside another may now have a constant for its number of iterations.
         graphs.lift_constants(model)
-        emitter = Emitter(model)
-        found = emitter.replace(_Unrolling(emitter).find)
-        if not found:
-            break
-        count += found
     return count

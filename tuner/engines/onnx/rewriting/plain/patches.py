@@ -7,23 +7,17 @@ import math
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
 
-OPERATORS = frozenset({"Col2Im", "DeformConv"})
+_METHODS = {("", "Col2Im"): "_images", ("", "DeformConv"): "_deformed"}
+OPERATORS = frozenset(operator for _, operator in _METHODS)
 _LINEAR = 20
 """First operator set whose ``GridSample`` names its modes as ``Resize`` does."""
 
 
-class _Patches:
-    def __init__(self, emitter: Emitter, opset: int) -> None:
-        self._e, self._opset = emitter, opset
-
-    def find(self, node: onnx.NodeProto) -> Replacement | None:
-        if node.domain not in models.STANDARD_DOMAINS:
-            return None
-        return {"Col2Im": self._images, "DeformConv": self._deformed}.get(node.op_type)
+class _Patches(Replacements):
+    methods = _METHODS
 
     def _images(self, node: onnx.NodeProto) -> bool:
         """Emit a transposed convolution that puts element ``i`` of a patch at its place ``i``."""
@@ -77,7 +71,7 @@ class _Patches:
         down, across = self._e.split(self._e.emit("Transpose", [moved], perm=(0, 2, 3, 1)), 3, [1, 1])
         grid = self._e.emit("Concat", [across, down], axis=3)
         image = self._e.reshape(given, (batch * groups, channels // groups, height, width))
-        mode = "linear" if self._opset >= _LINEAR else "bilinear"
+        mode = "linear" if self._e.opset >= _LINEAR else "bilinear"
         sampled = self._e.emit("GridSample", [image, grid], mode=mode, padding_mode="zeros", align_corners=0)
         if mask:
             weights = self._e.reshape(mask, (batch * groups, 1, size * rows, columns))
@@ -92,7 +86,4 @@ class _Patches:
 
 def apply(model: onnx.ModelProto) -> int:
     """Replace operators on patches and return their number."""
-    if models.opset(model) < OLDEST_OPSET:
-        return 0
-    emitter = Emitter(model)
-    return emitter.replace(_Patches(emitter, models.opset(model)).find)
+    return replace(model, _Patches)

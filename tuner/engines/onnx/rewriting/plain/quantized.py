@@ -7,6 +7,7 @@ themselves, scaled and rounded afterwards as ONNX Runtime does it, give its resu
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from onnx import TensorProto
 from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.plain import fusing
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Emitter, Replacement, Replacements, replace
 
 CONTRIB = "com.microsoft"
 _SOFTMAX_OF_ONE_AXIS = 13
@@ -51,20 +52,22 @@ _MOVING = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that only select or move bytes, and do the same with the float32 integers that these come from."""
 
 
-class Quantized:
+class Quantized(Replacements):
     """Replacements by operator; scales and zero points must be constants except where stated."""
 
+    methods = _METHODS
+
     def __init__(self, emitter: Emitter) -> None:
-        self._e = emitter
+        super().__init__(emitter)
         self._wide: dict[str, tuple[str, int]] = {}
         """Float32 integers and the type of the bytes that they become, by the name of these."""
 
     def find(self, node: onnx.NodeProto) -> Replacement | None:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        method = _METHODS.get((domain, node.op_type))
-        if domain == "" and node.op_type in _MOVING and node.input[0] in self._wide and len(node.output) == 1:
-            method = "_move"
-        return getattr(self, method) if method else None
+        is_standard = node.domain in models.STANDARD_DOMAINS
+        if is_standard and node.op_type in _MOVING and node.input[0] in self._wide and len(node.output) == 1:
+            return self._move
+        found = super().find(node)
+        return partial(_tried, found) if found else None
 
     def _scale(self, name: str) -> Any:
         """Return a constant scale, float32. Raises KeyError if it is none."""
@@ -354,27 +357,13 @@ def apply(model: onnx.ModelProto) -> int:
     The operators between DequantizeLinear and QuantizeLinear become the integer ones that ONNX Runtime computes, unless
     one of these has no replacement.
     """
-    fused = onnx.ModelProto()
-    fused.CopyFrom(model)
+    fused = graphs.copy(model)
     if fusing.apply(fused):
-        count = _replace(fused)
+        count = replace(fused, Quantized)
         if all(node.domain in models.STANDARD_DOMAINS for node in fused.graph.node):
             model.CopyFrom(fused)
             return count
-    return _replace(model)
-
-
-def _replace(model: onnx.ModelProto) -> int:
-    if models.opset(model) < OLDEST_OPSET:
-        return 0
-    emitter = Emitter(model)
-    table = Quantized(emitter)
-
-    def find(node: onnx.NodeProto) -> Replacement | None:
-        replacement = table.find(node)
-        return None if replacement is None else lambda each: _tried(replacement, each)
-
-    return emitter.replace(find)
+    return replace(model, Quantized)
 
 
 def _tried(replacement: Replacement, node: onnx.NodeProto) -> bool:

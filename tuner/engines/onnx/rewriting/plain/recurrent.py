@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Emitter, Replacements, replace
 from tuner.engines.onnx.rewriting.plain.quantized import CONTRIB, Quantized
 
 _MOST_STEPS = 512
 """Maximum steps, in all directions, of one layer: each becomes about ten nodes."""
-OPERATORS = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_METHODS = dict.fromkeys((*(("", operator) for operator in _GATES), (CONTRIB, "DynamicQuantizeLSTM")), "_replace")
+OPERATORS = frozenset(operator for _, operator in _METHODS)
 _ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _KNOWN = ("Sigmoid", "Tanh", "Relu")
 
@@ -67,15 +67,12 @@ class _Cell:
     activations: tuple[str, ...]
 
 
-class _Unrolling:
-    def __init__(self, emitter: Emitter) -> None:
-        self._e = emitter
-        self._quantized = Quantized(emitter)
+class _Unrolling(Replacements):
+    methods = _METHODS
 
-    def find(self, node: onnx.NodeProto) -> Replacement | None:
-        operator = node.op_type
-        is_standard = node.domain in ("", "ai.onnx") and operator in ("LSTM", "GRU", "RNN")
-        return self._replace if is_standard or (node.domain, operator) == (CONTRIB, "DynamicQuantizeLSTM") else None
+    def __init__(self, emitter: Emitter) -> None:
+        super().__init__(emitter)
+        self._quantized = Quantized(emitter)
 
     def _replace(self, node: onnx.NodeProto) -> bool:
         layer = self._layer(node)
@@ -244,11 +241,7 @@ def apply(model: onnx.ModelProto) -> int:
     or too many steps are left.
     """
     count = 0
-    while models.opset(model) >= OLDEST_OPSET:
-        emitter = Emitter(model)
-        found = emitter.replace(_Unrolling(emitter).find)
-        if not found:
-            break
-        # Only now the shape of what a DynamicQuantizeLSTM returns is known to its readers.
+    # Again after each replacement: only then the shape of what a DynamicQuantizeLSTM returns is known to its readers.
+    while found := replace(model, _Unrolling):
         count += found
     return count

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import AXES_AS_INPUTS, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import AXES_AS_INPUTS, Replacement, Replacements, replace
 
 _OF_SUMS = {
     "ReduceL1": ("Abs", ""),
@@ -20,7 +20,6 @@ _OF_SUMS = {
 }
 """What precedes the sum, and what follows it; ``Mul`` squares."""
 _OTHERS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
-OPERATORS = frozenset({*_OF_SUMS, *_OTHERS})
 
 
 def applies(node: onnx.NodeProto) -> bool:
@@ -29,10 +28,7 @@ def applies(node: onnx.NodeProto) -> bool:
     return node.op_type in _OF_SUMS or (node.op_type in _OTHERS and not is_listed)
 
 
-class _Reductions:
-    def __init__(self, emitter: Emitter) -> None:
-        self._e = emitter
-
+class _Reductions(Replacements):
     def find(self, node: onnx.NodeProto) -> Replacement | None:
         return self._reduce if node.domain in models.STANDARD_DOMAINS and applies(node) else None
 
@@ -65,7 +61,4 @@ class _Reductions:
 
 def apply(model: onnx.ModelProto) -> int:
     """Replace reductions by explicit ones and return their number."""
-    if models.opset(model) < AXES_AS_INPUTS:
-        return 0
-    emitter = Emitter(model)
-    return emitter.replace(_Reductions(emitter).find)
+    return replace(model, _Reductions) if models.opset(model) >= AXES_AS_INPUTS else 0

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain import emitting
+from tuner.engines.onnx.rewriting.plain.emitting import Emitter, Replacements
 
 OPERATORS = frozenset({"Resize", "Upsample"})
 """``Upsample`` is of old operator sets, whose conversion makes it a ``Resize``."""
@@ -75,12 +75,12 @@ Stays = Callable[[onnx.NodeProto, list[Axis], str, str], bool]
 """Whether TVM's operator stays: given a node, its axes, its ``mode`` and its ``coordinate_transformation_mode``."""
 
 
-class _Resizing:
-    def __init__(self, emitter: Emitter, opset: int, stays: Stays) -> None:
-        self._e, self._opset, self._stays = emitter, opset, stays
+class _Resizing(Replacements):
+    methods: ClassVar = {("", "Resize"): "_resize"}
 
-    def find(self, node: onnx.NodeProto) -> Replacement | None:
-        return self._resize if node.op_type == "Resize" and node.domain in models.STANDARD_DOMAINS else None
+    def __init__(self, emitter: Emitter, stays: Stays) -> None:
+        super().__init__(emitter)
+        self._stays = stays
 
     def _resize(self, node: onnx.NodeProto) -> bool:
         axes = self._axes(node)
@@ -142,7 +142,7 @@ class _Resizing:
     def _with_sizes(self, node: onnx.NodeProto) -> bool:
         """Emit a node without what TVM's importers do not read; False if it has none of it."""
         unread = {"axes", "keep_aspect_ratio_policy", "antialias"} & {each.name for each in node.attribute}
-        if not unread or self._opset < _OPTIONAL_OPERANDS:
+        if not unread or self._e.opset < _OPTIONAL_OPERANDS:
             return False
         kept = [each for each in node.attribute if each.name not in unread]
         sizes = self._e.constant(self._e.shapes[node.output[0]], np.int64)
@@ -222,7 +222,4 @@ def apply(model: onnx.ModelProto) -> int:
 
 def replace(model: onnx.ModelProto, stays: Stays) -> int:
     """Replace operators on sizes of images, but those of which ``stays`` is true, and return their number."""
-    if models.opset(model) < OLDEST_OPSET:
-        return 0
-    emitter = Emitter(model)
-    return emitter.replace(_Resizing(emitter, models.opset(model), stays).find)
+    return emitting.replace(model, lambda emitter: _Resizing(emitter, stays))

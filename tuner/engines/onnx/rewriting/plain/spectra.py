@@ -8,25 +8,19 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import OLDEST_OPSET, Emitter, Replacement
+from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
 
-OPERATORS = frozenset({"DFT", "STFT"})
+_METHODS = {("", "DFT"): "_transform", ("", "STFT"): "_frames"}
+OPERATORS = frozenset(operator for _, operator in _METHODS)
 _LONGEST = 2048
 """Most samples of a transform: the matrix has a column for each frequency."""
 _AXIS_AS_INPUT = 20
 """First operator set whose ``DFT`` has its axis as an input, by default the last one of the samples."""
 
 
-class _Spectra:
-    def __init__(self, emitter: Emitter, opset: int) -> None:
-        self._e, self._opset = emitter, opset
-
-    def find(self, node: onnx.NodeProto) -> Replacement | None:
-        if node.domain not in models.STANDARD_DOMAINS:
-            return None
-        return {"DFT": self._transform, "STFT": self._frames}.get(node.op_type)
+class _Spectra(Replacements):
+    methods = _METHODS
 
     def _transform(self, node: onnx.NodeProto) -> bool:
         """Emit a product of all samples, real and imaginary parts side by side."""
@@ -56,7 +50,7 @@ class _Spectra:
         return True
 
     def _axis(self, node: onnx.NodeProto, name: str) -> int | None:
-        if self._opset < _AXIS_AS_INPUT:
+        if self._e.opset < _AXIS_AS_INPUT:
             return int(graphs.attribute(node, "axis", 1))
         return self._number(name) if name else -2
 
@@ -96,7 +90,4 @@ def _waves(count: int, bins: int, sign: int) -> NDArray[np.float64]:
 
 def apply(model: onnx.ModelProto) -> int:
     """Replace transforms of constant lengths and return their number."""
-    if models.opset(model) < OLDEST_OPSET:
-        return 0
-    emitter = Emitter(model)
-    return emitter.replace(_Spectra(emitter, models.opset(model)).find)
+    return replace(model, _Spectra)

@@ -50,8 +50,7 @@ def _is_if(node: onnx.NodeProto) -> bool:
 
 def _with(model: onnx.ModelProto, chosen: Sequence[str]) -> onnx.ModelProto:
     """Return a copy with these branches, in the order of their nodes."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = graphs.copy(model)
     names, branches = graphs.Names(copy.graph), iter(chosen)
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
@@ -117,8 +116,7 @@ def _choosing(model: onnx.ModelProto, taken: onnx.ModelProto, inputs: Arrays) ->
 
 def _scalars(model: onnx.ModelProto, dtype: Any) -> Iterator[Any]:
     yield from (0, 1)
-    lifted = onnx.ModelProto()
-    lifted.CopyFrom(model)
+    lifted = graphs.copy(model)
     graphs.lift_constants(lifted)
     for tensor in lifted.graph.initializer:
         if list(tensor.dims) in ([], [1]) and numpy_helper.to_array(tensor).dtype == dtype:

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from tuner.engines.onnx import arrays, sessions
+from tuner.engines.onnx.rewriting import graphs
 
 Ranges = dict[str, tuple[Any, Any]]
 """Least and greatest value of each tensor, float32 numbers."""
@@ -116,8 +117,7 @@ def _finite(values: Any) -> Any:
 
 def _with_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:
     """Return the model with these tensors as outputs."""
-    told = onnx.ModelProto()
-    told.CopyFrom(model)
+    told = graphs.copy(model)
     there = {value.name for value in told.graph.output}
     told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in there)
     return told

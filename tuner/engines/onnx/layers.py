@@ -53,5 +53,5 @@ def _multiplications(node: onnx.NodeProto, shapes: graphs.Shapes) -> float:
         return 0.0
     if node.op_type == "Conv":
         return float(math.prod(result) * math.prod(weights[1:]))
-    transposed = node.op_type == "Gemm" and any(each.name == "transA" and each.i for each in node.attribute)
+    transposed = node.op_type == "Gemm" and graphs.attribute(node, "transA", 0)
     return float(math.prod(result) * data[0 if transposed else -1])

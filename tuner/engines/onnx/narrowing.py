@@ -61,8 +61,7 @@ def narrow(
 
 
 def _is_narrow(node: onnx.NodeProto) -> bool:
-    grouped = any(each.name == "group" and each.i > 1 for each in node.attribute)
-    return node.op_type in layers.PRODUCTS and not grouped
+    return node.op_type in layers.PRODUCTS and graphs.attribute(node, "group", 1) == 1
 
 
 def _marked(graph: onnx.GraphProto, kept: Collection[str]) -> Iterator[onnx.NodeProto]:

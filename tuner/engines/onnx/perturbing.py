@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from tuner.engines.onnx import arrays, models, sessions
 from tuner.engines.onnx.arrays import Arrays
@@ -28,10 +27,7 @@ from tuner.engines.runtime import importing, weights
 WIDE = 16
 """Units in the last place by which operands change in runs that only show near ties: the multiple of the estimated
 rounding error that a build is allowed."""
-_LEVELS = tuple(
-    getattr(onnxruntime.GraphOptimizationLevel, f"ORT_{name}")
-    for name in ("ENABLE_ALL", "DISABLE_ALL", "ENABLE_EXTENDED", "ENABLE_BASIC")
-)
+_LEVELS = (sessions.ALL, sessions.NONE, sessions.EXTENDED, sessions.BASIC)
 _RUNS, _SELECTING_RUNS = 4, 16
 """Runs for each input file, and runs of models that select: a tie has gone both ways in all but 2^-16 of cases."""
 _MOST_BYTES = 256 << 20

@@ -214,10 +214,7 @@ def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
         _log.warning("operators were not replaced by plain ones (%s): %s", name, reason)
     if not done.applied:
         return None
-    used = {node.domain for node in done.model.graph.node}
-    kept = [entry for entry in done.model.opset_import if entry.domain in (*models.STANDARD_DOMAINS, *used)]
-    del done.model.opset_import[:]
-    done.model.opset_import.extend(kept)
+    graphs.drop_unused_opsets(done.model)
     return done.model
 
 
@@ -234,9 +231,7 @@ def _folded(
     if any(node.domain not in models.STANDARD_DOMAINS for node in folded.graph.node):
         return None
     # The optimizer imports its own operator sets even if it does not use them.
-    standard = [entry for entry in folded.opset_import if entry.domain in models.STANDARD_DOMAINS]
-    del folded.opset_import[:]
-    folded.opset_import.extend(standard)
+    graphs.drop_unused_opsets(folded)
     if [value.name for value in folded.graph.output] != [value.name for value in static.graph.output]:
         return None
     if {value.name for value in folded.graph.input} != set(inputs):

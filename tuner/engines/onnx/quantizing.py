@@ -92,7 +92,7 @@ class _Writer:
         _quantize(self._source, self._made, self._cache, list(names))
         # Its large weights stay in that file, which must outlive it.
         quantized = models.read(str(self._made))
-        _keep_standard(quantized)
+        graphs.drop_unused_opsets(quantized)
         weights.write(quantized, path)
 
 
@@ -131,11 +131,3 @@ def _is_worthwhile(node: Any, constants: set[str]) -> bool:
         and node.input[0] not in constants
         and graphs.attribute(node, "group", 1) == 1
     )
-
-
-def _keep_standard(model: onnx.ModelProto) -> None:
-    """Remove unused operator sets, which importers would check."""
-    used = {node.domain for node in model.graph.node}
-    kept = [entry for entry in model.opset_import if entry.domain in models.STANDARD_DOMAINS or entry.domain in used]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)

@@ -165,6 +165,14 @@ def drop_unused(graph: onnx.GraphProto) -> None:
         graph.initializer.extend(copies)
 
 
+def drop_unused_opsets(model: onnx.ModelProto) -> None:
+    """Remove the operator sets of domains that no node uses, which importers would check; the standard one stays."""
+    used = {node.domain for node in model.graph.node}
+    kept = [entry for entry in model.opset_import if entry.domain in models.STANDARD_DOMAINS or entry.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+
+
 def attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
     found = next((each for each in node.attribute if each.name == name), None)
     return default if found is None else helper.get_attribute_value(found)
@@ -231,7 +239,7 @@ class GraphWalk(ABC, Generic[Form]):
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self.names = Names(graph)
         self.forms: dict[str, Form] = {}
-        self._opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=1)
+        self._opset = models.opset(model)
         self._graph = graph
         self._nodes: list[onnx.NodeProto] = []
         self._added: list[onnx.TensorProto] = []
@@ -247,9 +255,9 @@ class GraphWalk(ABC, Generic[Form]):
         ``shape`` is that of its only output.
         """
 
-    @abstractmethod
-    def operand(self, name: str, shape: tuple[int, ...], form: Form) -> str | None:
+    def operand(self, name: str, shape: tuple[int, ...], form: Form) -> str | None:  # noqa: ARG002
         """Return the operand of an elementwise operator with this output shape in the given form, or None."""
+        return None
 
     @abstractmethod
     def restore(self, form: Form, name: str) -> None:

@@ -69,8 +69,5 @@ class _Cutting(graphs.GraphWalk[graphs.Turned]):
         given = [node.input[0], self.constant(kernel.name, weights), *node.input[2:]]
         return graphs.Turned(name=self.emit_like(node, given, kernel_shape=sizes, pads=pads))
 
-    def operand(self, name: str, shape: tuple[int, ...], form: graphs.Turned) -> str | None:  # noqa: ARG002
-        return None
-
     def restore(self, form: graphs.Turned, name: str) -> None:
         self.emit("Identity", [form.name], name)

@@ -64,9 +64,6 @@ class _Raising(graphs.GraphWalk[graphs.Turned]):
         name = self.emit_like(node, [data, weights, *node.input[2:]], **images, pads=[0, first, 0, last])
         return graphs.Turned(name=name)
 
-    def operand(self, name: str, shape: tuple[int, ...], form: graphs.Turned) -> str | None:  # noqa: ARG002
-        return None
-
     def restore(self, form: graphs.Turned, name: str) -> None:
         self.reshaped(form.name, self.shapes[name], name)
 

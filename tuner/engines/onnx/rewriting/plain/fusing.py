@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 
 from tuner.engines.onnx import models, sessions
+from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.runtime import weights
 
 _UNWANTED = (
@@ -39,10 +40,7 @@ def apply(model: onnx.ModelProto) -> int:
         sessions.open_session(model, threads=1, level=sessions.EXTENDED, optimized=str(target), without=_UNWANTED)
         fused = models.read_optimized(target)
         weights.embed(fused)
-    used = {node.domain for node in fused.graph.node}
-    kept = [entry for entry in fused.opset_import if entry.domain in models.STANDARD_DOMAINS or entry.domain in used]
-    del fused.opset_import[:]
-    fused.opset_import.extend(kept)
+    graphs.drop_unused_opsets(fused)
     del fused.graph.value_info[:]
     count = sum(node.op_type.startswith(("QLinear", "QGemm", "MatMulInteger")) for node in fused.graph.node)
     if count:

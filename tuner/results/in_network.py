@@ -35,11 +35,11 @@ def places(layers: Sequence[Layer], described: Mapping[str, str]) -> dict[str, l
     """
     workloads: dict[object, list[str]] = {}
     for key, description in described.items():
-        known = _sizes_of_task(description) if _is_product(description) else _form_of_task(description)
+        known = sizes_of_task(description) if is_product(description) else _form_of_task(description)
         workloads.setdefault(known, []).append(key)
     found: dict[str, list[int]] = {}
     for place, layer in enumerate(layers):
-        forms = _sizes_of_kernel(layer) if _is_product(layer["name"]) else [_form_of_kernel(layer)]
+        forms = _sizes_of_kernel(layer) if is_product(layer["name"]) else [_form_of_kernel(layer)]
         fitting = {key for form in forms for key in workloads.get(form, ())}
         if len(fitting) == 1:
             found.setdefault(fitting.pop(), []).append(place)
@@ -49,7 +49,7 @@ def places(layers: Sequence[Layer], described: Mapping[str, str]) -> dict[str, l
 def share_of_others(layers: Sequence[Layer]) -> float:
     """Return the share of a network's time that kernels take which are no products."""
     total = math.fsum(layer["seconds"] for layer in layers)
-    others = math.fsum(layer["seconds"] for layer in layers if not _is_product(layer["name"]))
+    others = math.fsum(layer["seconds"] for layer in layers if not is_product(layer["name"]))
     return others / total if total else 0.0
 
 
@@ -85,7 +85,8 @@ def better(base: Times, others: Sequence[Times]) -> dict[str, int]:
     return found
 
 
-def _sizes_of_task(description: str) -> tuple[int, ...]:
+def sizes_of_task(description: str) -> tuple[int, ...]:
+    """Return the sizes of the data and weights of a product."""
     shapes = [text.split("×") for text in _SHAPE.findall(description.partition("→")[0])]
     return tuple(math.prod(map(int, shape)) for shape in shapes[:2])
 
@@ -103,7 +104,8 @@ _Form = tuple[str, tuple[int, ...], tuple[int, ...]]
 _NAME = 60
 
 
-def _is_product(name: str) -> bool:
+def is_product(name: str) -> bool:
+    """Whether a kernel of this name computes a convolution or a matrix product."""
     return any(part in name for part in _PRODUCTS)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domain.profiles import Bound, OperatorTime, Peak, Profile
+from tuner.results import in_network
 
 Answer = Mapping[str, Any]
 """Result of an engine's method ``profile``."""
@@ -58,7 +59,6 @@ _ADDED = re.compile(r"(_nchwc|_output_\d+|/MatMulScaleFusion/)+$")
 """What ONNX Runtime, exporters and OpenVINO add to the name of a node."""
 _NUMBER = re.compile(r"_?\d+$")
 """What tells kernels of one kind apart."""
-_SHAPE = re.compile(r"\d+(?:×\d+)+")
 _FLOAT_PRECISION = "f32"
 
 
@@ -139,7 +139,7 @@ def _groups(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> list[_Group]:
         if not group.nodes:
             [only] = group.kernels
             # The many copies and transforms of one kind are one loss.
-            name = only["name"] if _is_of_product(only) else _NUMBER.sub("", only["name"])
+            name = only["name"] if in_network.is_product(only["name"]) else _NUMBER.sub("", only["name"])
             kernels_alone.setdefault(name, _Group()).kernels.append(only)
     return [*(group for group in groups if group.nodes), *kernels_alone.values(), *nodes_alone.values()]
 
@@ -147,7 +147,7 @@ def _groups(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> list[_Group]:
 def _partners(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> dict[int, int]:
     """Return places of nodes by places of kernels."""
     shaped = [place for place, kernel in enumerate(kernels) if "outputs" in kernel]
-    products = [place for place in shaped if _is_of_product(kernels[place])]
+    products = [place for place in shaped if in_network.is_product(kernels[place]["name"])]
     computed = [place for place, node in enumerate(nodes) if node["operator"] in _KIND_OF]
     found: dict[int, int] = {}
     if len(products) * len(computed) <= _MOST_PAIRS:
@@ -223,10 +223,6 @@ def _fits(size: int, shape: Sequence[int], axis: int, most: float = _ALIGNED) ->
     return 0 < added < _LANES and shape[axis] % (_LANES // 2) == 0
 
 
-def _is_of_product(kernel: Answer) -> bool:
-    return any(part in kernel["name"] for parts in _KERNELS_OF.values() for part in parts)
-
-
 def _computes(kernel: Answer, node: Answer) -> bool:
     """Whether a kernel is named after an operator that is no product, and has results of its size."""
     parts = _NAMED.get(node["operator"], (node["operator"].lower(),))
@@ -253,7 +249,7 @@ def _add_layers(groups: Sequence[_Group], kernels: Sequence[Answer], layers: Seq
     computed = {group for place, group in found.items() if nodes[place]["operator"] in _KIND_OF}
     free = [
         kernel for kernel in kernels
-        if of_kernel[id(kernel)] not in (computed if _is_of_product(kernel) else taken)
+        if of_kernel[id(kernel)] not in (computed if in_network.is_product(kernel["name"]) else taken)
     ]  # fmt: skip
     rest = [place for place in range(len(nodes)) if place not in found]
     for kernel, partner in _partners(free, [nodes[place] for place in rest]).items():
@@ -324,15 +320,10 @@ def _task(group: _Group, tasks: Sequence[Task]) -> Task | None:
         data, *others = map(math.prod, kernel["inputs"])
         known += [(data, size) for size in (_largest(kernel["weights"]), *others[:1])]
     for sizes in known:
-        found = [task for task in tasks if _described(task) == sizes]
+        found = [task for task in tasks if in_network.sizes_of_task(task.description) == sizes]
         if found:
             return min(found, key=lambda task: task.seconds)
     return None
-
-
-def _described(task: Task) -> tuple[int, ...]:
-    shapes = [text.split("×") for text in _SHAPE.findall(task.description.partition("→")[0])]
-    return tuple(math.prod(map(int, shape)) for shape in shapes[:2])
 
 
 def _share(

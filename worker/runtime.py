@@ -19,7 +19,6 @@ from domain.blobs import BlobStore
 from domain.jobs import Job, JobRequest, JobState
 from domain.targets import Device, Target
 from domain.workers import Worker
-from process import logs
 from storage import job_queries, jobs, queue, shared_rounds, workers
 from storage.database import Database
 from storage.migrations import running
@@ -171,7 +170,6 @@ class Runtime:
     def _attempt(self, job: Job) -> None:
         log = paths.job_log(self.settings.home, job.id)
         with (
-            logs.bound(job_id=job.id),
             observing.attempt(self.database, job),
             JobHeartbeat(self.database, job, self.settings, self.shutdown) as heartbeat,
             LogShipper(self.database, job.id, heartbeat.lease.attempt, log) as log_shipper,
@@ -215,8 +213,7 @@ class Runtime:
             leader = workers.release_of(session, job.lease.worker_id) if job.lease else None
         if job.state is not JobState.RUNNING or job.placement is None or not self._could_help(job, leader):
             return 0
-        with logs.bound(job_id=job_id):
-            return self._help(job)
+        return self._help(job)
 
     def _could_help(self, job: Job, leader: str | None) -> bool:
         """``leader``: its release, as releases may run rounds differently; None if the fleet does not know it."""

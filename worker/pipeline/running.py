@@ -21,7 +21,6 @@ from domain.stage_results import (
     StageResult,
     TuneResult,
 )
-from process import logs
 from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
 from worker import clock, metrics, observing, paths, total_limit
@@ -79,8 +78,6 @@ class Pipeline:
 
     def run(self, job: Job, heartbeat: JobHeartbeat) -> None:
         """Run the job to its end or release it. Raises errors that are neither the job's nor an engine's fault."""
-        # Bound until the end of the attempt: each attempt runs in a logging context of its own.
-        logs.bind(attempt=heartbeat.lease.attempt)
         log = paths.job_log(self.settings.home, job.id)
         log.parent.mkdir(parents=True, exist_ok=True)
         network = job.request.runner is RunnerKind.RPC

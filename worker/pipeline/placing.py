@@ -21,26 +21,20 @@ from worker.pipeline.context import JobContext
 Hello = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Resolved:
-    target: Target
-    device: Device
-    engines: tuple[str, ...]
-    """Names of the engines that compile for the target."""
+def _resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> tuple[Target, Device, list[str]]:
+    """Return the target, its device, and the names of the engines that compile for it.
 
-
-def resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> Resolved:
-    """``hellos`` by engine, the preferred one first. Raises UnknownTarget, UnsupportedTarget, InvalidOption."""
+    ``hellos`` by engine, the preferred one first. Raises UnknownTarget, UnsupportedTarget, InvalidOption.
+    """
     host = _host(request, list(hellos.values()))
     text = placing.text_for(request, host)
     refusals = {name: _refusal(text, hello) for name, hello in hellos.items()}
-    engines = tuple(name for name, refusal in refusals.items() if refusal is None)
+    engines = [name for name, refusal in refusals.items() if refusal is None]
     for refusal in refusals.values():
         if refusal is not None and not engines:
             raise refusal
     # After the check of the engines: a target that none supports needs no device.
-    target, device = placing.resolve(request, host)
-    return Resolved(target=target, device=device, engines=engines)
+    return *placing.resolve(request, host), engines
 
 
 def toolchain(hello: Hello) -> Toolchain:
@@ -112,7 +106,8 @@ def usable(context: JobContext) -> list[Tuner]:
 
 @dataclass(frozen=True, kw_only=True)
 class StartedEngines:
-    place: Resolved
+    target: Target
+    device: Device
     toolchains: dict[str, Toolchain]
     """Toolchains of the engines that compile for the target, by name, the preferred one first."""
     candidates: tuple[Tuner, ...]
@@ -128,7 +123,7 @@ class StartedEngines:
     def placements(self) -> list[Placement]:
         """One placement for each toolchain."""
         return [
-            Placement(target=self.place.target, device=self.place.device, toolchain=toolchain)
+            Placement(target=self.target, device=self.device, toolchain=toolchain)
             for toolchain in self.toolchains.values()
         ]
 
@@ -149,12 +144,13 @@ def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
                 unavailable.append(f"The {name} engine cannot be used: {error.message[:300].rstrip('.')}.")
     if not hellos:
         raise failures[0]
-    place = resolve(request, hellos)
-    usable = {name: hellos[name] for name in place.engines}
+    target, device, able = _resolve(request, hellos)
+    usable = {name: hellos[name] for name in able}
     found = tuners(request, usable)
     names = dict.fromkeys(tuner.engine for tuner in found)
     return StartedEngines(
-        place=place,
+        target=target,
+        device=device,
         toolchains={name: toolchain(usable[name]) for name in names},
         candidates=found,
         unavailable=tuple(unavailable),

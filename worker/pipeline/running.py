@@ -176,8 +176,8 @@ class Pipeline:
         context = JobContext(
             job=job,
             model=model,
-            target=started.place.target,
-            device=started.place.device,
+            target=started.target,
+            device=started.device,
             toolchains=started.toolchains,
             candidates=started.candidates,
             tuner=started.candidates[0],
@@ -190,7 +190,7 @@ class Pipeline:
             settings=self.settings,
             folder=folder,
             call_help=self.call_help,
-            emulation=emulation.find(job.request, started.place.target.text, pool),
+            emulation=emulation.find(job.request, started.target.text, pool),
             limit=pool.limit,
             first_size=first_size,
         )

@@ -26,7 +26,7 @@ from domain.records import RecordPlace as RecordPlace
 from domain.targets import Toolchain
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import records, tuning_tasks, workers, workloads
-from tuner.host.extraction import Canceled, ModelBuild, Planner, Questions, questions
+from tuner.host.extraction import Canceled, Planner, Questions, questions
 from tuner.search import planning, precisions
 
 
@@ -278,9 +278,9 @@ class Surveyor:
             with questions(self._services.planner, engine, self._canceled, seconds=seconds) as asking:
                 survey.toolchain = _toolchain(asking)
                 self._services.plugins[engine] = [str(plugin) for plugin in asking.hello.get("plugins", [])]
-                checked = asking.check(files.prepared, self._place.target if self._place else None)
+                lanes = asking.check(files.prepared, self._place.target if self._place else None)
                 survey.imports = True
-                tuned = files.for_tuning(asking, checked.lanes)
+                tuned = files.for_tuning(asking, lanes)
                 for tuner in tuners:
                     self._extract(asking, survey, tuner, tuned)
         except PlanCanceled:
@@ -306,20 +306,18 @@ class Surveyor:
             tasks = workloads.extracted(session, keys[0])
         definitions: Mapping[str, str] = {}
         if tasks is None:
-            build = ModelBuild(
-                model=model,
-                target=self._place.target.text,
-                threads=self._place.target.threads,
-                precision=self._precision,
-                rewrite=self._rewrites,
-                options=self._request.tuner_options,
-            )
             try:
-                found = asking.extract(build, tuner)
+                tasks, definitions = asking.extract(
+                    model,
+                    self._place.target,
+                    tuner,
+                    precision=self._precision,
+                    rewrite=self._rewrites,
+                    options=self._request.tuner_options,
+                )
             except errors.InvalidRequest as error:
                 survey.failures[tuner] = error
                 return
-            tasks, definitions = list(found.tasks), found.definitions
         with self._services.database.transaction() as session:
             for key in keys:
                 workloads.put_extracted(session, key, tasks, now=datetime.now(UTC))

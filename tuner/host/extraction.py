@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,38 +24,6 @@ from tuner.host.settings import TunerSettings
 _FILE_BYTES = 4 * 1024**3
 
 Canceled = Callable[[], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extraction:
-    """The tuning tasks that one tuner extracted from a model."""
-
-    tasks: tuple[ExtractedTask, ...]
-    definitions: dict[str, str] = field(default_factory=dict)
-    """Workloads in native form by workload key, if the key is not enough to rebuild them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelBuild:
-    """Parameters that the tuning tasks of a prepared model depend on."""
-
-    model: Path
-    target: str
-    threads: int
-    precision: Precision
-    rewrite: bool
-    """Whether the engine may change the computation beyond single operators."""
-    options: TunerOptions
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """Result of ``check`` for a model that the engine imports."""
-
-    operators: dict[str, int]
-    """Number of operators by name."""
-    lanes: int | None
-    """32-bit lanes of the target's vectors; None without vectors."""
 
 
 class Planner(Protocol):
@@ -149,21 +117,40 @@ class Questions:
     def hello(self) -> dict[str, Any]:
         return self._engine.hello
 
-    def check(self, model: Path, target: Target | None = None) -> Checked:
-        """Check that the engine imports the model. Raises UnsupportedOperators, InvalidModel, EngineError, Canceled."""
-        place = {} if target is None else {"target": target.text, "threads": target.threads}
-        answer = self._ask("check", {"model": str(model), **place})
-        return Checked(operators=dict(answer["operators"]), lanes=answer.get("lanes"))
+    def check(self, model: Path, target: Target | None = None) -> int | None:
+        """Check that the engine imports the model, and return the 32-bit lanes of the target's vectors, if it has any.
 
-    def extract(self, build: ModelBuild, tuner: Tuner) -> Extraction:
-        """Extract tuning tasks. Raises UnknownTarget, UnsupportedTarget, InvalidOption, and as ``check``."""
+        Raises UnsupportedOperators, InvalidModel, EngineError, Canceled.
+        """
+        place = {} if target is None else {"target": target.text, "threads": target.threads}
+        lanes: int | None = self._ask("check", {"model": str(model), **place}).get("lanes")
+        return lanes
+
+    def extract(
+        self, model: Path, target: Target, tuner: Tuner, *, precision: Precision, rewrite: bool, options: TunerOptions
+    ) -> tuple[list[ExtractedTask], dict[str, str]]:
+        """Extract the tuning tasks of a prepared model.
+
+        ``rewrite``: whether the engine may change the computation beyond single operators. Also returns workloads in
+        native form by workload key, if the key is not enough to rebuild them. Raises UnknownTarget, UnsupportedTarget,
+        InvalidOption, and as ``check``.
+        """
+        params = {
+            "model": str(model),
+            "target": target.text,
+            "threads": target.threads,
+            "precision": precision.value,
+            "rewrite": rewrite,
+            "tuner": tuner.value,
+            "options": asdict(options),
+        }
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            answer = self._ask("extract", {**params(build, tuner), "out_dir": folder})
-            tasks = tuple(ExtractedTask(**task) for task in answer["tasks"])
+            answer = self._ask("extract", {**params, "out_dir": folder})
+            tasks = [ExtractedTask(**task) for task in answer["tasks"]]
             definitions = {
                 task.workload_key: (Path(folder) / task.definition).read_text() for task in tasks if task.definition
             }
-        return Extraction(tasks=tasks, definitions=definitions)
+        return tasks, definitions
 
     def _ask(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
         left = max(0.1, self._deadline - time.monotonic())
@@ -186,16 +173,3 @@ def questions(planner: Planner, name: str, canceled: Canceled, *, seconds: float
             yield Questions(engine, folder=Path(folder), seconds=limit, canceled=canceled)
         finally:
             engine.close()
-
-
-def params(build: ModelBuild, tuner: Tuner) -> dict[str, Any]:
-    """Convert the parameters of a build to those of the engines' methods."""
-    return {
-        "model": str(build.model),
-        "target": build.target,
-        "threads": build.threads,
-        "precision": build.precision.value,
-        "rewrite": build.rewrite,
-        "tuner": tuner.value,
-        "options": asdict(build.options),
-    }

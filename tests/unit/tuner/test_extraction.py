@@ -9,10 +9,11 @@ import pytest
 from domain import errors
 from domain.jobs import Precision, Tuner, TunerOptions
 from domain.ports import Canceled
+from domain.targets import Target
 from tests.support import models
 from tests.support.tuner.fakes import FakeEngine
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.host.extraction import InstalledPlanner, ModelBuild, Questions, questions
+from tuner.host.extraction import InstalledPlanner, Questions, questions
 from tuner.host.settings import TunerSettings
 from tunesmith import connection
 
@@ -50,16 +51,11 @@ def test_an_engine_with_limits_finds_tasks(planner: InstalledPlanner, tmp_path: 
     (tmp_path / "model.onnx").write_bytes(models.small_network())
     prepared = planner.prepare(tmp_path / "model.onnx", {"image": [1, 3, 16, 16]}, tmp_path / "prepared.onnx")
     with questions(planner, tuner.engine, never) as asking:
-        assert asking.check(prepared.path).operators["Conv"] == 2
-        build = ModelBuild(
-            model=prepared.path,
-            target=f"llvm -mcpu={asking.hello['mcpu']}",
-            threads=1,
-            precision=Precision.F32,
-            rewrite=True,
-            options=TunerOptions(),
+        target = Target(text=f"llvm -mcpu={asking.hello['mcpu']}", threads=1)
+        assert asking.check(prepared.path, target)
+        tasks, definitions = asking.extract(
+            prepared.path, target, tuner, precision=Precision.F32, rewrite=True, options=TunerOptions()
         )
-        found = asking.extract(build, tuner)
-    assert len(found.tasks) >= 2
-    assert all(task.flop > 0 and task.workload_key for task in found.tasks)
-    assert set(found.definitions) == {task.workload_key for task in found.tasks if task.definition}
+    assert len(tasks) >= 2
+    assert all(task.flop > 0 and task.workload_key for task in tasks)
+    assert set(definitions) == {task.workload_key for task in tasks if task.definition}

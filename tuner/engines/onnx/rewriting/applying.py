@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,45 +30,39 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import weights
 
+Pass = Callable[[onnx.ModelProto, int], int]
+"""Edits a model in place and returns the number of places changed.
 
-@dataclass(frozen=True, kw_only=True)
-class Pass:
-    name: str
-    """Name in the engine's answer."""
-    apply: Callable[[onnx.ModelProto, int], int]
-    """Edits a model in place and returns the number of places changed.
+The second argument is the number of 32-bit lanes of the target's vectors. The model has static inputs, all its
+constants are initializers, and it has no ``value_info``; ``graphs.shapes`` returns the shapes. Inputs and outputs keep
+their names, types and shapes. A pass must leave subgraphs and unknown operators unchanged.
+"""
 
-    The second argument is the number of 32-bit lanes of the target's vectors. The model has static inputs, all its
-    constants are initializers, and it has no ``value_info``; ``graphs.shapes`` returns the shapes. Inputs and outputs
-    keep their names, types and shapes. A pass must leave subgraphs and unknown operators unchanged.
-    """
+PASSES: dict[str, Pass] = {
+    "taps": taps.apply,
+    "volumes": volumes.apply,
+    "lines": lines.apply,
+    "groups": groups.apply,
+    "transposed": transposed.apply,
+    "resized": resized.apply,
+    "rows": rows.apply,
+    "aligned": padding.apply,
+}
+"""By their names in the engine's answer, in order of application; channels are padded last."""
 
-
-PASSES: tuple[Pass, ...] = (
-    Pass(name="taps", apply=taps.apply),
-    Pass(name="volumes", apply=volumes.apply),
-    Pass(name="lines", apply=lines.apply),
-    Pass(name="groups", apply=groups.apply),
-    Pass(name="transposed", apply=transposed.apply),
-    Pass(name="resized", apply=resized.apply),
-    Pass(name="rows", apply=rows.apply),
-    Pass(name="aligned", apply=padding.apply),
-)
-"""In order of application; channels are padded last."""
-
-PLAIN: tuple[Pass, ...] = (
-    Pass(name="upgraded", apply=lambda model, _: upgrading.apply(model)),
-    Pass(name="loops", apply=lambda model, _: loops.apply(model)),
-    Pass(name="explicit", apply=lambda model, _: explicit.apply(model)),
-    Pass(name="attention", apply=lambda model, _: attention.apply(model)),
-    Pass(name="fused", apply=lambda model, _: fused.apply(model)),
-    Pass(name="patches", apply=lambda model, _: patches.apply(model)),
-    Pass(name="resized", apply=lambda model, _: resizing.apply(model)),
-    Pass(name="quantized", apply=lambda model, _: quantized.apply(model)),
-    Pass(name="reductions", apply=lambda model, _: reductions.apply(model)),
-    Pass(name="spectra", apply=lambda model, _: spectra.apply(model)),
-    Pass(name="recurrent", apply=lambda model, _: recurrent.apply(model)),
-)
+PLAIN: dict[str, Pass] = {
+    "upgraded": lambda model, _: upgrading.apply(model),
+    "loops": lambda model, _: loops.apply(model),
+    "explicit": lambda model, _: explicit.apply(model),
+    "attention": lambda model, _: attention.apply(model),
+    "fused": lambda model, _: fused.apply(model),
+    "patches": lambda model, _: patches.apply(model),
+    "resized": lambda model, _: resizing.apply(model),
+    "quantized": lambda model, _: quantized.apply(model),
+    "reductions": lambda model, _: reductions.apply(model),
+    "spectra": lambda model, _: spectra.apply(model),
+    "recurrent": lambda model, _: recurrent.apply(model),
+}
 """Passes of the preparation of a model: they replace operators that few compilers support, for every target."""
 
 
@@ -80,7 +74,7 @@ NEAR_NOTHING = 1e-6
 """Negligible absolute difference: a sigmoid that is almost 0 everywhere amplifies the rounding errors of its input."""
 
 
-def rewrite(path: str, lanes: int, out_path: str, passes: Sequence[Pass] = PASSES) -> Json:
+def rewrite(path: str, lanes: int, out_path: str, passes: Mapping[str, Pass] = PASSES) -> Json:
     """Write the rewritten model to ``out_path``; no file is written if no pass changed anything.
 
     ``undone`` has one sentence for each pass that failed or that changed ONNX Runtime's results on seeded inputs by
@@ -100,26 +94,26 @@ class Applied:
     undone: dict[str, str]
 
 
-def apply(model: onnx.ModelProto, lanes: int, passes: Sequence[Pass]) -> Applied:
+def apply(model: onnx.ModelProto, lanes: int, passes: Mapping[str, Pass]) -> Applied:
     """Apply passes to a model, which is changed, and undo each that ``rewrite`` describes."""
     original = _Original(graphs.copy(model))
     graphs.lift_constants(model)
     del model.graph.value_info[:]
     applied: dict[str, int] = {}
     undone: dict[str, str] = {}
-    for each in passes:
+    for name, edit in passes.items():
         candidate = graphs.copy(model)
         try:
-            count = each.apply(candidate, lanes)
+            count = edit(candidate, lanes)
             if count:
                 graphs.name_nodes(candidate.graph)
                 original.require_same(candidate)
         except Exception as error:  # noqa: BLE001 - a rewriting never breaks a model, whatever goes wrong in it
-            _log.warning("rewrite %s was reverted", each.name, exc_info=True)
-            undone[each.name] = f"{type(error).__name__}: {error}"[:500]
+            _log.warning("rewrite %s was reverted", name, exc_info=True)
+            undone[name] = f"{type(error).__name__}: {error}"[:500]
             continue
         if count:
-            model, applied[each.name] = candidate, count
+            model, applied[name] = candidate, count
     return Applied(model=model, applied=applied, undone=undone)
 
 

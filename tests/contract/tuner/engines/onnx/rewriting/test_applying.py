@@ -21,7 +21,6 @@ import onnx
 from onnx import numpy_helper
 from pathlib import Path
 from tuner.engines.onnx.rewriting import applying
-from tuner.engines.onnx.rewriting.applying import Pass
 
 def scale(model, lanes):
     for tensor in model.graph.initializer:
@@ -46,8 +45,7 @@ made = {"scale": scale, "break off": break_off, "fail": fail, "nothing": lambda 
 told = []
 for passes in (made, {**made, "rename": rename}):
     out = Path(sys.argv[2]) / f"{len(passes)}.onnx"
-    entries = [Pass(name=name, apply=apply) for name, apply in passes.items()]
-    answer = applying.rewrite(sys.argv[1], 16, str(out), entries)
+    answer = applying.rewrite(sys.argv[1], 16, str(out), passes)
     nodes = [node.name.split()[0] for node in onnx.load(out).graph.node] if out.exists() else None
     told.append({**answer, "nodes": nodes})
 """
@@ -74,7 +72,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tuner.engines.onnx.rewriting import applying
-from tuner.engines.onnx.rewriting.applying import Pass
 
 value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8])
 node = helper.make_node("Mul", ["x", "w"], ["y"])
@@ -89,7 +86,7 @@ def scale(by):
         return 1
     return apply
 
-passes = [Pass(name="little", apply=scale(1.01)), Pass(name="much", apply=scale(2))]
+passes = {"little": scale(1.01), "much": scale(2)}
 told = applying.rewrite(sys.argv[1], 16, sys.argv[1] + ".rewritten", passes)
 """
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from domain import errors
 from domain.jobs import Tuner
@@ -26,7 +26,7 @@ def run(context: JobContext) -> CompileResult:
     made = _Builder(context).make(planned)
     if not made.builds and not any(each.tuner for each in planned):
         context.note(_NO_RECORD)
-    return CompileResult(files=tuple(made.files), builds=tuple(made.builds), skipped=tuple(made.skipped))
+    return made
 
 
 def rebuild(context: JobContext, build: Build, kept: Sequence[Record]) -> Build:
@@ -129,23 +129,18 @@ def _is_made(context: JobContext, build: Build) -> bool:
     return build.tuner is None and usual and build.engine in context.results.baseline.rewritten
 
 
-@dataclass(kw_only=True)
-class _MadeBuilds:
-    builds: list[Build] = field(default_factory=list)
-    skipped: list[SkippedBuild] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-
-
 class _Builder:
     """Makes builds while the budget allows; a build that fails is left out."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._made = _MadeBuilds()
+        self._builds: list[Build] = []
+        self._skipped: list[SkippedBuild] = []
+        self._files: list[str] = []
         self._spent = 0.0
         self._longest = 0.0
 
-    def make(self, planned: Sequence[Build]) -> _MadeBuilds:
+    def make(self, planned: Sequence[Build]) -> CompileResult:
         near: dict[str, bool] = {}
         for precision in {build.precision for build in planned}:
             alike = [build for build in planned if build.precision == precision]
@@ -159,7 +154,7 @@ class _Builder:
                 self._skip(build, "not built: the budget is too small for another build")
             else:
                 self._make_both(build)
-        return self._made
+        return CompileResult(files=tuple(self._files), builds=tuple(self._builds), skipped=tuple(self._skipped))
 
     def _has_time(self) -> bool:
         """Whether a build that takes as long as the longest so far ends in time."""
@@ -170,10 +165,10 @@ class _Builder:
         """Always true for the first build in each precision, if there is time."""
         if not self._has_time():
             return False
-        context, built = self._context, len(self._made.builds)
+        context, built = self._context, len(self._builds)
         if _is_made(context, build):
             return True
-        if build.precision not in {made.precision for made in self._made.builds}:
+        if build.precision not in {made.precision for made in self._builds}:
             return True
         seconds = context.request.budget.seconds or context.results.tune.seconds
         return racing.affords(seconds, built=built, spent=self._spent, next_seconds=self._longest)
@@ -189,7 +184,7 @@ class _Builder:
 
     def _make(self, build: Build, candidates: Sequence[AnyRecord]) -> Sequence[AnyRecord] | None:
         """Return the records that the build was made from; None if it failed."""
-        context, first, started = self._context, not self._made.builds, time.monotonic()
+        context, first, started = self._context, not self._builds, time.monotonic()
         try:
             compiled, kept = fallback.tuned(context, build, candidates, has_time=self._has_time)
         except errors.TunesmithError as error:
@@ -199,8 +194,8 @@ class _Builder:
         took = time.monotonic() - started
         self._longest = max(self._longest, took)
         self._spent += 0.0 if first else took
-        self._made.builds.append(replace(build, records=len(compiled.records)))
-        self._made.files += [build.records_file, *compiled.files]
+        self._builds.append(replace(build, records=len(compiled.records)))
+        self._files += [build.records_file, *compiled.files]
         return kept
 
     def _differ(self, one: Build, other: Build) -> bool:
@@ -223,7 +218,7 @@ class _Builder:
         return sorted(chosen[0]) != sorted(chosen[1])
 
     def _skip(self, build: Build, verdict: str) -> None:
-        self._made.skipped.append(SkippedBuild(build=build, verdict=verdict))
+        self._skipped.append(SkippedBuild(build=build, verdict=verdict))
 
 
 def _ms(seconds: float | None) -> str:

@@ -63,7 +63,7 @@ def judge(
         runtime_variant=fastest if fastest in runtimes else None,
         summary=_summary(medians, verifications, correct, published, reference, has_records, fastest)
         + _unproven_outputs(verifications[published], reference)
-        + _noise(conditions),
+        + noise(conditions),
         compared_with=reference,
         conditions=conditions,
     )
@@ -125,7 +125,7 @@ def unmeasured(
     )
 
 
-def wins(challenger: Timing, champion: Timing, *, samples: int = SAMPLES_PER_ROUND) -> bool:
+def wins(challenger: Timing, champion: Timing) -> bool:
     """Return whether the challenger is clearly faster: in the median, and in significantly many rounds.
 
     A sign test over rounds (best sample of each): the probability of so many won rounds without a difference is at most
@@ -133,7 +133,7 @@ def wins(challenger: Timing, champion: Timing, *, samples: int = SAMPLES_PER_ROU
     """
     if challenger.median > champion.median * (1 - _CLEAR_GAIN):
         return False
-    pairs = list(zip(_by_round(challenger.samples, samples), _by_round(champion.samples, samples), strict=False))
+    pairs = list(zip(_by_round(challenger.samples), _by_round(champion.samples), strict=False))
     won = sum(ours < theirs for ours, theirs in pairs)
     return _chance(won, len(pairs)) <= 0.01 if len(pairs) >= 7 else won == len(pairs)
 
@@ -143,8 +143,9 @@ def _is_worth(challenger: Timing, champion: Timing) -> bool:
     return challenger.median < _LEVEL[0] * champion.median and wins(challenger, champion)
 
 
-def _by_round(samples: Sequence[float], size: int) -> list[float]:
-    return [min(samples[start : start + size]) for start in range(0, len(samples), size)]
+def _by_round(samples: Sequence[float]) -> list[float]:
+    starts = range(0, len(samples), SAMPLES_PER_ROUND)
+    return [min(samples[start : start + SAMPLES_PER_ROUND]) for start in starts]
 
 
 def _chance(won: int, rounds: int) -> float:
@@ -190,7 +191,8 @@ def _unproven_outputs(found: Verification, reference: str) -> str:
     return "".join(parts) + (" The artifact is therefore not verified." if parts else "")
 
 
-def _noise(conditions: Conditions | None) -> str:
+def noise(conditions: Conditions | None) -> str:
+    """Return a sentence about a machine that was busy, after a blank; else nothing."""
     if conditions is None or not conditions.noisy:
         return ""
     return f" The machine was busy ({'; '.join(conditions.reasons)}): times and ratios are approximate."

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 from domain.artifacts import LARGEST_ERROR, LabelledAccuracy, OutputError, Report, Timing, Variant
 from domain.models import TensorSpec
+from tuner.results import benchmark
 from tuner.results.manifest import Manifest
 
 _SESSION = '''\
@@ -435,10 +436,7 @@ def _conditions(report: Report) -> str:
         parts.append(f"{found.load:.1f} other running programs")
     if found.drift is not None:
         parts.append(f"a calibration loop varied by {found.drift:.1%}")
-    noise = (
-        f" The machine was busy ({'; '.join(found.reasons)}): times and ratios are approximate." if found.noisy else ""
-    )
-    return f"\n{', '.join(parts)}.{noise}"
+    return f"\n{', '.join(parts)}.{benchmark.noise(found)}"
 
 
 def _for_tvm(report: Report) -> str:

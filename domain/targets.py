@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from domain import cpus, errors
 
@@ -76,6 +77,12 @@ class Toolchain:
     engine: str
     tvm: str
     llvm: str
+
+    @classmethod
+    def of(cls, hello: Mapping[str, Any]) -> Self:
+        """Read the toolchain of an engine from its hello."""
+        facts = hello["toolchain"]
+        return cls(engine=str(facts["engine"]), tvm=str(facts["tvm"]), llvm=str(facts["llvm"]))
 
     @property
     def identity(self) -> str:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from domain import capabilities, errors, release
 from domain.blobs import BlobStore
 from domain.jobs import Job, JobRequest, JobState
-from domain.targets import Device, Target
+from domain.targets import Device, Target, Toolchain
 from domain.workers import Worker
 from storage import job_queries, jobs, queue, shared_rounds, workers
 from storage.database import Database
@@ -287,7 +287,7 @@ class Runtime:
             device=device,
             native_target=Target(text=text, threads=device.threads),
             accelerators=self.accelerators,
-            toolchains=tuple(placing.toolchain(hello) for hello in found),
+            toolchains=tuple(Toolchain.of(hello) for hello in found),
             foreign_cpus=placing.foreign_cpus(found),
             trackers=capabilities.trackers_of(self.settings.rpc_trackers),
             release=release.VERSION,

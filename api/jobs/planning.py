@@ -276,7 +276,7 @@ class Surveyor:
         seconds = (self._ends - time.monotonic()) * (1.0 if last else 0.5)
         try:
             with questions(self._services.planner, engine, self._canceled, seconds=seconds) as asking:
-                survey.toolchain = _toolchain(asking)
+                survey.toolchain = Toolchain.of(asking.hello)
                 self._services.plugins[engine] = [str(plugin) for plugin in asking.hello.get("plugins", [])]
                 lanes = asking.check(files.prepared, self._place.target if self._place else None)
                 survey.imports = True
@@ -390,8 +390,3 @@ class _Files:
             return self._planner.rewrite(self.prepared, lanes, out, self._canceled).path or self.prepared
         except _CALLERS:
             return self.prepared
-
-
-def _toolchain(asking: Questions) -> Toolchain:
-    facts = asking.hello["toolchain"]
-    return Toolchain(engine=str(facts["engine"]), tvm=str(facts["tvm"]), llvm=str(facts["llvm"]))

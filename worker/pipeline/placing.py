@@ -37,11 +37,6 @@ def _resolve(request: JobRequest, hellos: Mapping[str, Hello]) -> tuple[Target, 
     return *placing.resolve(request, host), engines
 
 
-def toolchain(hello: Hello) -> Toolchain:
-    facts = hello["toolchain"]
-    return Toolchain(engine=str(facts["engine"]), tvm=str(facts["tvm"]), llvm=str(facts["llvm"]))
-
-
 def native_text(hello: Hello) -> str:
     return f"llvm -mcpu={hello['mcpu']}"
 
@@ -151,7 +146,7 @@ def start(request: JobRequest, pool: EnginePool) -> StartedEngines:
     return StartedEngines(
         target=target,
         device=device,
-        toolchains={name: toolchain(usable[name]) for name in names},
+        toolchains={name: Toolchain.of(usable[name]) for name in names},
         candidates=found,
         unavailable=tuple(unavailable),
         plugins={name: tuple(map(str, usable[name].get("plugins", ()))) for name in names},

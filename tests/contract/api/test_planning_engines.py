@@ -29,8 +29,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
     toolchains, cpu = [], ""
     for name in ("relay", "relax"):
         with questions(planner, name, lambda: False) as asking:
-            facts, cpu = asking.hello["toolchain"], asking.hello["mcpu"]
-        toolchains.append(Toolchain(engine=facts["engine"], tvm=facts["tvm"], llvm=facts["llvm"]))
+            toolchains.append(Toolchain.of(asking.hello))
+            cpu = asking.hello["mcpu"]
     target = Target(text=f"llvm -mcpu={cpu}", threads=2)
     ScriptedWorker(made).beat(toolchains=tuple(toolchains), native_target=target)
     yield made

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from domain.jobs import JobState, Tuner, TunerOptions
 from domain.ports import Engine
 from domain.stage_results import PlanResult
-from domain.targets import Target
+from domain.targets import Target, Toolchain
 from domain.workers import Worker
 from storage import models, workers
 from tests.support.api.factories import AUTHORIZED, make_service
@@ -60,7 +60,7 @@ def client(bench: Bench) -> Iterator[TestClient]:
         pid=1,
         device=device,
         native_target=Target(text=placing.native_text(HELLO), threads=device.threads),
-        toolchains=(placing.toolchain(HELLO),),
+        toolchains=(Toolchain.of(HELLO),),
         current_job=None,
         started_at=now,
         last_seen_at=now,

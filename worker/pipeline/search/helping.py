@@ -28,7 +28,7 @@ from tuner.host import devicelock, hardware
 from worker import clock, observing, paths
 from worker.engines import EnginePool, EngineSource
 from worker.leases import LeaseLost, RoundHeartbeat, Stopped
-from worker.pipeline import placing, reuse, stage_memory
+from worker.pipeline import reuse, stage_memory
 from worker.pipeline.context import JobContext
 from worker.pipeline.recovery import Recovery
 from worker.pipeline.search import spool
@@ -156,7 +156,7 @@ class Helper:
 
     def _toolchain(self, name: str, pool: EnginePool) -> Toolchain | None:
         try:
-            return placing.toolchain(pool.get(name).hello)
+            return Toolchain.of(pool.get(name).hello)
         except Canceled:
             return None
         except (errors.EngineError, OSError) as error:
@@ -327,7 +327,7 @@ class Helper:
             model=model,
             target=placement.target,
             device=placement.device,
-            toolchains={tuner.engine: placing.toolchain(pool.get(tuner.engine).hello)},
+            toolchains={tuner.engine: Toolchain.of(pool.get(tuner.engine).hello)},
             candidates=(tuner,),
             tuner=tuner,
             unavailable=(),

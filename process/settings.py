@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -43,6 +43,18 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         # Files first: an empty variable next to a file counts as not set.
         return init_settings, _Files(settings_cls), env_settings
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+class HomeSettings(Settings):
+    """Base of settings of processes that use the home folder."""
+
+    home: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default=Path("~/.local/share/tunesmith"), description="Folder for all state and all engine environments."
+    )
 
 
 def variable(field: str) -> str:

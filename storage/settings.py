@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import Field, SecretStr
 from sqlalchemy import URL
 
-from process.settings import Settings
-
-
-def _absolute(path: Path) -> Path:
-    return path.expanduser().absolute()
+from process.settings import HomeSettings
 
 
 def _embedded_database(values: dict[str, Any]) -> str:
     return URL.create("sqlite", database=str(values["home"] / "db.sqlite3")).render_as_string()
 
 
-class StorageSettings(Settings):
-    home: Annotated[Path, AfterValidator(_absolute)] = Field(
-        default=Path("~/.local/share/tunesmith"), description="Folder for all state and all engine environments."
-    )
+class StorageSettings(HomeSettings):
     database_url: str = Field(
         default_factory=_embedded_database,
         description="SQLAlchemy URL of the database.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -11,17 +10,10 @@ from domain import capabilities, destinations, dispatch, search_parts
 from domain.search_parts import SearchPart
 from process import logs, tracing
 from process.logs import LogFormat, LogLevel
-from process.settings import Settings
+from process.settings import HomeSettings
 
 
-def _absolute(path: Path) -> Path:
-    return path.expanduser().absolute()
-
-
-class WorkerSettings(Settings):
-    home: Annotated[Path, AfterValidator(_absolute)] = Field(
-        default=Path("~/.local/share/tunesmith"), description="Folder for all state and all engine environments."
-    )
+class WorkerSettings(HomeSettings):
     broker_url: str | None = Field(
         default=None,
         description="URL of the message broker (Redis or Valkey); by default the one that `serve` starts.",

@@ -60,12 +60,12 @@ class SearchProgress:
     def done(self, workload_key: str) -> int:
         return self._done[workload_key]
 
-    def recover(self, *, seconds: float) -> int:
-        """Store the unstored trials of the spool; return how many there were."""
+    def recover(self, *, seconds: float) -> None:
+        """Store the unstored trials of the spool."""
         trials = list(spool.trials(self._context))
         found = [spool.record_of(self._context, trial) for trial in trials]
         if not found:
-            return 0
+            return
         with self._context.transaction() as session:
             added = records.add(session, found)
             for trial in trials:
@@ -75,7 +75,6 @@ class SearchProgress:
                 self._count(session, seconds)
         self.reload()
         self.report(at_once=True)
-        return added
 
     def store(self, data: dict[str, Any], *, seconds: float) -> None:
         """Store one trial's record and the new counts in one transaction. Raises LeaseLost."""

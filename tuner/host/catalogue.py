@@ -18,7 +18,6 @@ class EngineSpec:
     """Run as ``python -m MODULE --event-fd N``."""
     requirements: Path
     """Pinned by hash; its digest is part of the environment's name."""
-    python: str = "3.11"
     shares: str | None = None
     """Engine in whose environment it runs, if it has none of its own."""
 

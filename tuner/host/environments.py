@@ -37,6 +37,7 @@ OnProgress = Callable[[str], None]
 PLUGIN_REQUIREMENTS = "TUNESMITH_ENGINE_PLUGIN_REQUIREMENTS"
 """Setting with a requirement file of plugins; see docs/how-to/custom-operators.md."""
 _PLUGGABLE = ("relay", "relax")
+_PYTHON = "3.11"
 _IGNORED = ("__pycache__", ".*", "build", "dist", "*.egg-info")
 """Files of a package folder that tools create, for example while building it."""
 
@@ -206,7 +207,7 @@ def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
     # uv refuses to clear a folder that is not an environment.
     shutil.rmtree(environment, ignore_errors=True)
     # Created in place instead of renamed, as scripts in an environment contain its absolute path.
-    _uv(spec, say, "venv", "--python", _base_python(spec), str(environment))
+    _uv(spec, say, "venv", "--python", _base_python(), str(environment))
     python = str(environment / "bin" / "python")
     # Sandboxed engines cannot write bytecode; without it, importing TVM takes 3.4 s instead of 1.3 s.
     cached = "--compile-bytecode"
@@ -225,10 +226,10 @@ def _make(spec: EngineSpec, environment: Path, say: OnProgress) -> None:
     say(f"the {spec.name} environment is ready after {facts['seconds']} s")
 
 
-def _base_python(spec: EngineSpec) -> str:
+def _base_python() -> str:
     """Return this interpreter if its version is suitable, else one that uv finds."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return sys.executable if running == spec.python else spec.python
+    return sys.executable if running == _PYTHON else _PYTHON
 
 
 def _uv(spec: EngineSpec, say: OnProgress, *arguments: str, folder: Path | None = None) -> None:

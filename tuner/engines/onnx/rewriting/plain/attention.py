@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto
 
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Replacements, replace
 
 _CONTRIB = "com.microsoft"
 _METHODS = {
@@ -44,15 +44,14 @@ class _Tensor:
 class _Attention(Replacements):
     methods = _METHODS
 
-    def _attention(self, node: onnx.NodeProto) -> bool:
+    def _attention(self, node: onnx.NodeProto) -> None:
         """Emit ONNX's attention; not its fourth output, the products."""
         mask, *past = _filled(node.input, 6)[3:]
         output, *present, products = _filled(node.output, 4)
         heads = [graphs.attribute(node, name, 0) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
-        parts = [self._by_head(name, count) for name, count in zip(list(node.input)[:3], heads, strict=True)]
-        if products or any(part is None for part in parts):
-            return False
-        query, key, value = (part for part in parts if part)
+        if products:
+            raise Declined
+        query, key, value = (self._by_head(*each) for each in zip(list(node.input)[:3], heads, strict=True))
         biases = []
         if mask:
             is_kept = self._e.kinds.get(mask) == TensorProto.BOOL
@@ -66,49 +65,44 @@ class _Attention(Replacements):
             self._e.emit("Identity", [found.name], output)
         else:
             self._join(found, output)
-        return True
 
-    def _attention_of_heads(self, node: onnx.NodeProto) -> bool:
+    def _attention_of_heads(self, node: onnx.NodeProto) -> None:
         """Emit ONNX Runtime's attention of separate queries, keys and values."""
         given = list(node.input)[:3]
         bias, padding, added, *past = _filled(node.input, 10)[3:]
         heads = graphs.attribute(node, "num_heads")
         if any(past[2:]) or len(given) < len("qkv") or not all(given):
-            return False
+            raise Declined
         if bias:
             sizes = [self._e.shapes[name][-1] for name in given]
             if any(len(self._e.shapes[name]) != _BY_LENGTH for name in given):
-                return False
+                raise Declined
             terms = self._e.split(bias, 0, sizes)
             summed = [self._e.emit("Add", pair) for pair in zip(given, terms, strict=True)]
             self._e.shapes.update((new, self._e.shapes[old]) for new, old in zip(summed, given, strict=True))
             given = summed
-        parts = [self._by_head(name, heads) for name in given]
-        if any(part is None for part in parts):
-            return False
-        query, key, value = (part for part in parts if part)
+        query, key, value = (self._by_head(name, heads) for name in given)
         output, *present, products = _filled(node.output, 4)
         if products:
-            return False
+            raise Declined
         key, value = (self._extended(*each) for each in zip((key, value), past[:2], present, strict=True))
-        return self._masked(node, query, key, value, padding, added, output)
+        self._masked(node, query, key, value, padding, added, output)
 
-    def _projected_attention(self, node: onnx.NodeProto) -> bool:
+    def _projected_attention(self, node: onnx.NodeProto) -> None:
         """Emit ONNX Runtime's attention with the projection of its input to queries, keys and values."""
         given, weight, bias, padding, past, added, length = _filled(node.input, 7)
         output, present = _filled(node.output, 2)
         shape, wide = self._e.shapes[given], self._e.shapes[weight][1]
         unusual = any(graphs.attribute(node, name, 0) for name in ("do_rotary", "past_present_share_buffer"))
         if unusual or length or len(shape) != _BY_LENGTH:
-            return False
+            raise Declined
         sizes = list(graphs.attribute(node, "qkv_hidden_sizes") or [wide // 3] * 3)
         projected = self._e.emit("MatMul", [given, weight])
         if bias:
             projected = self._e.emit("Add", [projected, bias])
         names = self._e.split(projected, 2, sizes)
         self._e.shapes.update((name, (*shape[:2], size)) for name, size in zip(names, sizes, strict=True))
-        parts = [self._by_head(name, graphs.attribute(node, "num_heads")) for name in names]
-        query, key, value = (part for part in parts if part)
+        query, key, value = (self._by_head(name, graphs.attribute(node, "num_heads")) for name in names)
         if past:
             each = self._e.split(past, 0, [1, 1])
             old = [self._e.reshape(name, self._e.shapes[past][1:]) for name in each]
@@ -117,25 +111,22 @@ class _Attention(Replacements):
         if present:
             stacked = [self._e.unsqueeze(part.name, 0) for part in (key, value)]
             self._e.emit("Concat", stacked, present, axis=0)
-        return self._masked(node, query, key, value, padding, added, output)
+        self._masked(node, query, key, value, padding, added, output)
 
     def _masked(
         self, node: onnx.NodeProto, query: _Tensor, key: _Tensor, value: _Tensor, padding: str, added: str, output: str
-    ) -> bool:
+    ) -> None:
         """Emit the attention of ONNX Runtime's operators, with the mask ``padding`` and the bias ``added``."""
         biases = [added] if added else []
         if padding:
             kept = self._kept(padding, query, key)
-            if kept is None:
-                return False
             biases.append(self._bias(kept, graphs.attribute(node, "mask_filter_value", _FILTERED)))
         if graphs.attribute(node, "unidirectional", 0):
             biases.append(self._causal(query, key, key.shape[2] - query.shape[2]))
         scale = graphs.attribute(node, "scale", 0.0) or 1 / math.sqrt(query.shape[3])
         self._join(self._attend(query, key, value, scale, biases), output)
-        return True
 
-    def _kept(self, mask: str, query: _Tensor, key: _Tensor) -> str | None:
+    def _kept(self, mask: str, query: _Tensor, key: _Tensor) -> str:
         """Return a boolean mask that broadcasts to ``[batch, heads, length of queries, length of keys]``.
 
         ``mask`` has zeros for what is left out, for every key or pair, or the number of keys of each row of the batch.
@@ -146,7 +137,7 @@ class _Attention(Replacements):
             places = self._e.constant(np.arange(total), np.int32)
             return self._e.emit("Less", [places, self._e.reshape(mask, (batch, 1, 1, 1))])
         if shape not in ((batch, total), (batch, length, total)):
-            return None
+            raise Declined
         spread = self._e.reshape(mask, (batch, 1, 1 if len(shape) == len("bt") else length, total))
         return self._e.cast(spread, TensorProto.BOOL)
 
@@ -158,12 +149,12 @@ class _Attention(Replacements):
         pairs = np.full((query.shape[2], key.shape[2]), _LOWEST)
         return self._e.constant(np.triu(pairs, past + 1))
 
-    def _by_head(self, name: str, heads: int) -> _Tensor | None:
+    def _by_head(self, name: str, heads: int) -> _Tensor:
         shape = self._e.shapes.get(name, ())
         if len(shape) == _BY_HEAD:
             return _Tensor(name=name, shape=shape)
         if len(shape) != _BY_LENGTH or not heads:
-            return None
+            raise Declined
         batch, length, wide = shape
         parts = self._e.reshape(name, (batch, length, heads, wide // heads))
         turned = self._e.emit("Transpose", [parts], perm=(0, 2, 1, 3))
@@ -209,24 +200,24 @@ class _Attention(Replacements):
         turned = self._e.emit("Transpose", [found.name], perm=(0, 2, 1, 3))
         self._e.reshape(turned, (batch, length, heads * size), output)
 
-    def _rotation(self, node: onnx.NodeProto) -> bool:
+    def _rotation(self, node: onnx.NodeProto) -> None:
         """Emit ONNX's rotary embedding."""
         given, cos, sin, places = _filled(node.input, 4)
-        return self._rotated(node, given, cos, sin, places)
+        self._rotated(node, given, cos, sin, places)
 
-    def _contrib_rotation(self, node: onnx.NodeProto) -> bool:
+    def _contrib_rotation(self, node: onnx.NodeProto) -> None:
         """Emit ONNX Runtime's rotary embedding, whose places may be given by the first one."""
         given, places, cos, sin = node.input
         if graphs.attribute(node, "is_packed_batching", 0) or graphs.attribute(node, "scale", 1.0) != 1:
-            return False
+            raise Declined
         shape = self._e.shapes[given]
         if self._e.shapes.get(places) == (1,):
             length = shape[2] if len(shape) == _BY_HEAD else shape[1]
             steps = self._e.constant(np.arange(length)[np.newaxis], np.int64)
             places = self._e.emit("Add", [places, steps])
-        return self._rotated(node, given, cos, sin, places)
+        self._rotated(node, given, cos, sin, places)
 
-    def _rotated(self, node: onnx.NodeProto, given: str, cos: str, sin: str, places: str) -> bool:
+    def _rotated(self, node: onnx.NodeProto, given: str, cos: str, sin: str, places: str) -> None:
         """Emit the rotation of pairs of elements; ``cos`` and ``sin`` are tables for ``places``, or for every step.
 
         The pairs ``(x, y)`` are multiplied by ``(cos, cos)``, and ``(y, x)`` by ``(-sin, sin)``: constant tables become
@@ -257,7 +248,6 @@ class _Attention(Replacements):
         if rest:
             joined = self._e.emit("Concat", [joined, *rest], axis=3)
         self._e.reshape(joined, shape, node.output[0])
-        return True
 
     def _paired(self, tables: Sequence[str], shape: tuple[int, ...], *, is_interleaved: bool) -> str:
         """Return both tables side by side, or element by element."""

@@ -21,7 +21,12 @@ _SIZES_AS_INPUTS = 13
 AXES_AS_INPUTS = 18
 """First operator set whose other reductions have their axes as an input."""
 
-Replacement = Callable[[onnx.NodeProto], bool]
+Replacement = Callable[[onnx.NodeProto], None]
+"""Emits what replaces a node. Raises Declined."""
+
+
+class Declined(Exception):
+    """A node has no replacement and stays as it is."""
 
 
 class Emitter:
@@ -46,18 +51,19 @@ class Emitter:
         return graphs.kinds(self._model)
 
     def replace(self, find: Callable[[onnx.NodeProto], Replacement | None]) -> int:
-        """Replace every node for which ``find`` returns a function and this returns True; return their number.
-
-        A function that returns False must have emitted nothing that is needed.
-        """
+        """Replace every node for which ``find`` returns a function that does not decline; return their number."""
         count = 0
         for node in self._graph.node:
             replacement = find(node)
             kept = len(self._nodes), len(self._added)
-            if replacement and replacement(node):
-                count += 1
-                continue
-            del self._nodes[kept[0] :], self._added[kept[1] :]
+            try:
+                if replacement is not None:
+                    replacement(node)
+                    count += 1
+                    continue
+            except Declined:
+                # What it has emitted is dropped.
+                del self._nodes[kept[0] :], self._added[kept[1] :]
             self._nodes.append(node)
         if count:
             graphs.replace_nodes(self._graph, self._nodes)

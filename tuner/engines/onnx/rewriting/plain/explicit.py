@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import Replacement, Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Replacement, Replacements, replace
 
 _WINDOWED = ("AveragePool", "Conv", "LpPool", "MaxPool")
 _METHODS = {
@@ -53,24 +53,22 @@ class _Forms(Replacements):
     def find(self, node: onnx.NodeProto) -> Replacement | None:
         return super().find(node) if applies(node) else None
 
-    def _cast(self, node: onnx.NodeProto) -> bool:
+    def _cast(self, node: onnx.NodeProto) -> None:
         """Emit a cast without the attribute that only casts to 8-bit floats have a use for."""
         self._e.cast(node.input[0], graphs.attribute(node, "to"), node.output[0])
-        return True
 
-    def _split(self, node: onnx.NodeProto) -> bool:
+    def _split(self, node: onnx.NodeProto) -> None:
         """Emit the sizes of the parts, of which the last may be smaller."""
         sizes = [self._e.shapes.get(name) for name in node.output]
         axis = graphs.attribute(node, "axis", 0)
         if not all(sizes):
-            return False
+            raise Declined
         plain = onnx.NodeProto(op_type="Split", output=node.output, domain=node.domain)
         plain.input.extend([node.input[0], self._e.constant([size[axis] for size in sizes if size], np.int64)])
         plain.attribute.append(onnx.helper.make_attribute("axis", axis))
         self._e.append(plain)
-        return True
 
-    def _layer(self, node: onnx.NodeProto) -> bool:
+    def _layer(self, node: onnx.NodeProto) -> None:
         """Emit a normalization, its mean and the inverse of its standard deviation."""
         given, scale, bias = [*node.input, ""][:3]
         made, mean, inverse = [*node.output, ""][:3]
@@ -84,42 +82,38 @@ class _Forms(Replacements):
         scaled = self._e.emit("Mul", [divided, scale], None if bias else made)
         if bias:
             self._e.emit("Add", [scaled, bias], made)
-        return True
 
-    def _celu(self, node: onnx.NodeProto) -> bool:
+    def _celu(self, node: onnx.NodeProto) -> None:
         alpha = self._e.constant(graphs.attribute(node, "alpha", 1.0))
         grown = self._e.emit("Elu", [self._e.emit("Div", [node.input[0], alpha])])
         below = self._e.emit("Mul", [self._e.emit("Min", [grown, self._e.constant(0)]), alpha])
         self._e.emit("Add", [self._e.emit("Relu", [node.input[0]]), below], node.output[0])
-        return True
 
-    def _pass(self, node: onnx.NodeProto) -> bool:
+    def _pass(self, node: onnx.NodeProto) -> None:
         """Emit the input: in inference nothing is dropped."""
         trained = node.input[2] if len(node.input) > 2 else ""
         flag = self._e.value(trained) if trained else np.False_
         if flag is None or flag.any() or any(list(node.output)[1:]):
-            return False
+            raise Declined
         self._e.emit("Identity", [node.input[0]], node.output[0])
-        return True
 
-    def _diagonal(self, node: onnx.NodeProto) -> bool:
+    def _diagonal(self, node: onnx.NodeProto) -> None:
         shape, own = self._e.shapes.get(node.input[0]), self._e.kinds.get(node.input[0])
         kind = graphs.attribute(node, "dtype", own)
         if shape is None or kind is None:
-            return False
+            raise Declined
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
         self._e.emit(
             "Identity", [self._e.constant(np.eye(*shape, graphs.attribute(node, "k", 0)), dtype)], node.output[0]
         )
-        return True
 
-    def _window(self, node: onnx.NodeProto) -> bool:
+    def _window(self, node: onnx.NodeProto) -> None:
         """Emit the padding that ``auto_pad`` stands for."""
         shape, made = self._e.shapes.get(node.input[0]), self._e.shapes.get(node.output[0])
         weight = self._e.shapes.get(node.input[1]) if len(node.input) > 1 else None
         kernel = graphs.attribute(node, "kernel_shape") or (weight or ())[2:]
         if shape is None or made is None or len(kernel) != len(shape) - 2:
-            return False
+            raise Declined
         ones = [1] * len(kernel)
         strides = graphs.attribute(node, "strides", ones)
         dilations = graphs.attribute(node, "dilations", ones)
@@ -138,37 +132,34 @@ class _Forms(Replacements):
         plain.attribute.extend(each for each in node.attribute if each.name not in ("auto_pad", "pads"))
         plain.attribute.append(onnx.helper.make_attribute("pads", pads))
         self._e.append(plain)
-        return True
 
-    def _pad(self, node: onnx.NodeProto) -> bool:
+    def _pad(self, node: onnx.NodeProto) -> None:
         """Emit padding of all axes."""
         name, pads, value, axes = node.input
         shape, given, chosen = self._e.shapes.get(name), self._e.value(pads), self._e.value(axes)
         if shape is None or given is None or chosen is None:
-            return False
+            raise Declined
         every = np.zeros((2, len(shape)), np.int64)
         every[:, chosen] = given.reshape(2, -1)
         inputs = [name, self._e.constant(every.reshape(-1), np.int64), *([value] if value else [])]
         self._e.copy(node, "Pad", inputs, node.output[0])
-        return True
 
-    def _boxes(self, node: onnx.NodeProto) -> bool:
+    def _boxes(self, node: onnx.NodeProto) -> None:
         """Emit a selection of no more boxes than there are."""
         shape = self._e.shapes.get(node.input[0])
         most = self._e.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
         if shape is None or most is None or most.reshape(-1)[0] <= shape[1]:
-            return False
+            raise Declined
         inputs = list(node.input)
         inputs[2] = self._e.constant(np.full(most.shape, shape[1]), np.int64)
         self._e.copy(node, node.op_type, inputs, node.output[0])
-        return True
 
-    def _one_hot(self, node: onnx.NodeProto) -> bool:
+    def _one_hot(self, node: onnx.NodeProto) -> None:
         """Emit a choice between the two values by comparison with all indices."""
         indices, depth, values = node.input
         shape, count, pair = self._e.shapes.get(indices), self._e.value(depth), self._e.value(values)
         if shape is None or count is None or pair is None:
-            return False
+            raise Declined
         size = int(count.reshape(-1)[0])
         axis = graphs.attribute(node, "axis", -1)
         axis %= len(shape) + 1
@@ -181,7 +172,6 @@ class _Forms(Replacements):
         pair = pair.reshape(-1)
         off, on = (self._e.constant(value, pair.dtype) for value in pair)
         self._e.emit("Where", [self._e.emit("Or", hits), on, off], node.output[0])
-        return True
 
 
 def apply(model: onnx.ModelProto) -> int:

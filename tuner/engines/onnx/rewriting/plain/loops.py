@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from tuner.engines.onnx import vetting
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Replacements, replace
 from tuner.engines.runtime import importing
 
 _METHODS = {("", "Loop"): "_loop", ("", "Scan"): "_scan"}
@@ -26,14 +26,14 @@ _MOST_NODES = 6_000
 class _Unrolling(Replacements):
     methods = _METHODS
 
-    def _loop(self, node: onnx.NodeProto) -> bool:
+    def _loop(self, node: onnx.NodeProto) -> None:
         trips, condition, *states = node.input
         body, count = graphs.attribute(node, "body"), self._e.value(trips) if trips else None
         first = self._e.value(condition) if condition else np.True_
         if count is None or first is None or not first.all() or not vetting.goes_on(body, self._e.scalars()):
-            return False
+            raise Declined
         if not self._fits(body, int(count.reshape(-1)[0])):
-            return False
+            raise Declined
         shared, always = self._shared(body), self._e.constant(True, np.bool_)
         stacked: list[list[str]] = []
         for number in range(int(count.reshape(-1)[0])):
@@ -43,20 +43,19 @@ class _Unrolling(Replacements):
             states, made = found[: len(states)], found[len(states) :]
             stacked.append(made)
         self._finish(node, states, [(each, 0) for each in zip(*stacked, strict=True)])
-        return True
 
-    def _scan(self, node: onnx.NodeProto) -> bool:
+    def _scan(self, node: onnx.NodeProto) -> None:
         body, count = graphs.attribute(node, "body"), graphs.attribute(node, "num_scan_inputs", 0)
         states, scanned = list(node.input)[:-count], list(node.input)[-count:]
         axes = graphs.attribute(node, "scan_input_axes", [0] * count)
         backwards = graphs.attribute(node, "scan_input_directions", [0] * count)
         shapes = [self._e.shapes.get(name) for name in scanned]
         if not shapes or any(shape is None for shape in shapes):
-            return False
+            raise Declined
         known = [shape for shape in shapes if shape is not None]
         steps = known[0][axes[0]]
         if not self._fits(body, steps):
-            return False
+            raise Declined
         shared = self._shared(body)
         parts = [
             self._parts(name, shape, axis, is_backwards)
@@ -73,7 +72,6 @@ class _Unrolling(Replacements):
         reverse = graphs.attribute(node, "scan_output_directions", [0] * outputs)
         each = zip(zip(*stacked, strict=True), along, reverse, strict=True)
         self._finish(node, states, [(made[::-1] if is_back else made, axis) for made, axis, is_back in each])
-        return True
 
     def _fits(self, body: onnx.GraphProto, steps: int) -> bool:
         return 0 < steps <= _MOST_STEPS and steps * sum(1 for _ in importing.every_node(body.node)) <= _MOST_NODES

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Replacements, replace
 
 _METHODS = {("", "Col2Im"): "_images", ("", "DeformConv"): "_deformed"}
 OPERATORS = frozenset(operator for _, operator in _METHODS)
@@ -19,11 +19,11 @@ _LINEAR = 20
 class _Patches(Replacements):
     methods = _METHODS
 
-    def _images(self, node: onnx.NodeProto) -> bool:
+    def _images(self, node: onnx.NodeProto) -> None:
         """Emit a transposed convolution that puts element ``i`` of a patch at its place ``i``."""
         shape, image, block = self._e.shapes[node.input[0]], *map(self._e.value, list(node.input)[1:])
         if image is None or block is None:
-            return False
+            raise Declined
         ones = [1] * len(block)
         strides, dilations = (graphs.attribute(node, name, ones) for name in ("strides", "dilations"))
         pads = graphs.attribute(node, "pads", [0, 0] * len(block))
@@ -44,9 +44,8 @@ class _Patches(Replacements):
         given = [patches, self._e.constant(kernels)]
         made = self._e.emit("ConvTranspose", given, strides=strides, pads=pads, output_padding=left)
         self._e.reshape(made, (batch, channels, *map(int, image)), node.output[0])
-        return True
 
-    def _deformed(self, node: onnx.NodeProto) -> bool:
+    def _deformed(self, node: onnx.NodeProto) -> None:
         """Emit samples of the image at all places of the kernel, and their convolution."""
         given, weight, offset, bias, mask = [*node.input, "", ""][:5]
         (batch, channels, height, width), made = self._e.shapes[given], self._e.shapes[offset]
@@ -81,7 +80,6 @@ class _Patches(Replacements):
         group = graphs.attribute(node, "group", 1)
         found = self._e.emit("Conv", [columns_of, flat, *([bias] if bias else [])], group=group)
         self._e.reshape(found, (batch, kernel[0], rows, columns), node.output[0])
-        return True
 
 
 def apply(model: onnx.ModelProto) -> int:

@@ -17,7 +17,7 @@ from onnx import TensorProto
 from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.plain import fusing
-from tuner.engines.onnx.rewriting.plain.emitting import Emitter, Replacement, Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Emitter, Replacement, Replacements, replace
 
 CONTRIB = "com.microsoft"
 _SOFTMAX_OF_ONE_AXIS = 13
@@ -115,11 +115,10 @@ class Quantized(Replacements):
     def _to_float(self, name: str) -> str:
         return self._wide[name][0] if name in self._wide else self._e.to_float(name)
 
-    def _move(self, node: onnx.NodeProto) -> bool:
+    def _move(self, node: onnx.NodeProto) -> None:
         name, kind = self._wide[node.input[0]]
         moved = self._e.copy(node, node.op_type, [name, *node.input[1:]])
         self._narrowed(moved, kind, node.output[0])
-        return True
 
     def _sum_of_products(self, name: str) -> str:
         """Mark a sum of products of integers as one, so that nobody multiplies its operands by a later factor."""
@@ -128,7 +127,7 @@ class Quantized(Replacements):
     def _scaled(self, name: str, factor: Any) -> str:
         return self._e.emit("Mul", [name, self._e.constant(factor)])
 
-    def _convolution(self, node: onnx.NodeProto) -> bool:
+    def _convolution(self, node: onnx.NodeProto) -> None:
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.input
         factor = self._scale(x_scale) * self._scale(w_scale) / self._scale(y_scale)
         rank = len(self._e.shapes[w])
@@ -137,16 +136,14 @@ class Quantized(Replacements):
         total = self._sum_of_products(self._e.copy(node, "Conv", inputs))
         total = self._scaled(total, factor.reshape(1, -1, *[1] * (rank - 2)))
         self._rounded(total, self._zero(y_zero), node.output[0])
-        return True
 
-    def _product(self, node: onnx.NodeProto) -> bool:
+    def _product(self, node: onnx.NodeProto) -> None:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.input
         factor = self._scale(a_scale) * self._scale(b_scale) / self._scale(y_scale)
         total = self._sum_of_products(self._e.emit("MatMul", [self._integers(a, a_zero), self._integers(b, b_zero)]))
         self._rounded(self._scaled(total, factor), self._zero(y_zero), node.output[0])
-        return True
 
-    def _gemm(self, node: onnx.NodeProto) -> bool:
+    def _gemm(self, node: onnx.NodeProto) -> None:
         a, a_scale, a_zero, b, b_scale, b_zero, *rest = node.input
         bias, y_scale, y_zero = (*rest, "", "", "")[:3]
         factor = self._scale(a_scale) * self._scale(b_scale) * np.float32(graphs.attribute(node, "alpha", 1.0))
@@ -157,25 +154,22 @@ class Quantized(Replacements):
         total = self._sum_of_products(self._e.emit("Gemm", inputs, **transposed))
         if not y_scale:
             self._e.emit("Mul", [total, self._e.constant(factor)], node.output[0])
-            return True
+            return
         self._rounded(self._scaled(total, factor / self._scale(y_scale)), self._zero(y_zero), node.output[0])
-        return True
 
-    def _product_to_float(self, node: onnx.NodeProto) -> bool:
+    def _product_to_float(self, node: onnx.NodeProto) -> None:
         a, b, a_scale, b_scale, *rest = node.input
         a_zero, b_zero, bias = (*rest, "", "", "")[:3]
         total = self._sum_of_products(self._e.emit("MatMul", [self._integers(a, a_zero), self._integers(b, b_zero)]))
         self._biased(total, self._e.emit("Mul", [a_scale, b_scale]), bias, node.output[0])
-        return True
 
-    def _dynamic_product(self, node: onnx.NodeProto) -> bool:
+    def _dynamic_product(self, node: onnx.NodeProto) -> None:
         """Emit the product of a matrix, quantized by its own range, and a constant one."""
         a, b, b_scale, *rest = node.input
         b_zero, bias = (*rest, "", "")[:2]
         integers, a_scale, _ = self.dynamic(a)
         total = self._sum_of_products(self._e.emit("MatMul", [integers, self._integers(b, b_zero)]))
         self._biased(total, self._e.emit("Mul", [a_scale, b_scale]), bias, node.output[0])
-        return True
 
     def _biased(self, total: str, factor: str, bias: str, output: str) -> None:
         if not bias:
@@ -183,20 +177,20 @@ class Quantized(Replacements):
         else:
             self._e.emit("Add", [self._e.emit("Mul", [total, factor]), bias], output)
 
-    def _blocked_product(self, node: onnx.NodeProto) -> bool:
+    def _blocked_product(self, node: onnx.NodeProto) -> None:
         """Emit the product with a matrix of ``bits`` each, whose rows have a scale for each block, as float32."""
         a, b, scales, zeros, order, bias = [*node.input, "", "", ""][:6]
         rows, columns, size, bits = (graphs.attribute(node, name, 4) for name in ("N", "K", "block_size", "bits"))
         packed, factors = self._e.value(b), self._scale(scales)
         if packed is None or bits not in (2, 4, 8) or order:
-            return False
+            raise Declined
         values = _unpacked(packed.reshape(rows, -1), bits).reshape(rows, -1, size)
         count = values.shape[1]
         base: Any = np.float32(2 ** (bits - 1))
         if zeros:
             given = self._e.value(zeros)
             if given is None:
-                return False
+                raise Declined
             base = given if given.dtype != np.uint8 else _unpacked(given.reshape(rows, -1), bits)[:, :count]
             base = base.astype(np.float32).reshape(rows, count, 1)
         real = (values.astype(np.float32) - base) * factors.reshape(rows, count, 1)
@@ -204,30 +198,26 @@ class Quantized(Replacements):
         product = self._e.emit("MatMul", [a, weights], None if bias else node.output[0])
         if bias:
             self._e.emit("Add", [product, bias], node.output[0])
-        return True
 
-    def _integer_convolution(self, node: onnx.NodeProto) -> bool:
+    def _integer_convolution(self, node: onnx.NodeProto) -> None:
         x, w, *zeros = node.input
         x_zero, w_zero = (*zeros, "", "")[:2]
         rank = len(self._e.shapes[w])
         inputs = [self._integers(x, x_zero), self._integers(w, w_zero, (-1, *[1] * (rank - 1)))]
         self._e.cast(self._e.copy(node, "Conv", inputs), TensorProto.INT32, node.output[0])
-        return True
 
-    def _integer_product(self, node: onnx.NodeProto) -> bool:
+    def _integer_product(self, node: onnx.NodeProto) -> None:
         a, b, *zeros = node.input
         a_zero, b_zero = (*zeros, "", "")[:2]
         total = self._e.emit("MatMul", [self._integers(a, a_zero, (-1, 1)), self._integers(b, b_zero)])
         self._e.cast(total, TensorProto.INT32, node.output[0])
-        return True
 
-    def _by_range(self, node: onnx.NodeProto) -> bool:
+    def _by_range(self, node: onnx.NodeProto) -> None:
         y, scale, zero = node.output
         moved, own, base = self.dynamic(node.input[0])
         self._narrowed(self._e.emit("Add", [moved, base]), TensorProto.UINT8, y)
         self._e.reshape(own, (), scale)
         self._narrowed(self._e.reshape(base, ()), TensorProto.UINT8, zero)
-        return True
 
     def dynamic(self, name: str) -> tuple[str, str, str]:
         """Emit the quantization of a float32 value by its own range.
@@ -247,7 +237,7 @@ class Quantized(Replacements):
     def _bounded(self, name: str) -> str:
         return self._e.emit("Max", [self._e.emit("Min", [name, self._e.constant(255)]), self._e.constant(0)])
 
-    def _sum(self, node: onnx.NodeProto) -> bool:
+    def _sum(self, node: onnx.NodeProto) -> None:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, *zero = node.input
         whole, base = self._scale(y_scale), self._zero((*zero, "")[0])
         factors = self._scale(a_scale) / whole, self._scale(b_scale) / whole
@@ -257,16 +247,14 @@ class Quantized(Replacements):
         total = self._e.emit("Add", [self._scaled(self._to_float(a), factors[0]), self._e.constant(fixed)])
         total = self._e.emit("Add", [self._scaled(self._to_float(b), factors[1]), total])
         self._saturated(self._e.emit("Round", [total]), base.dtype, node.output[0])
-        return True
 
-    def _elementwise_product(self, node: onnx.NodeProto) -> bool:
+    def _elementwise_product(self, node: onnx.NodeProto) -> None:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, *zero = node.input
         factor = self._scale(a_scale) * self._scale(b_scale) / self._scale(y_scale)
         total = self._e.emit("Mul", [self._integers(a, a_zero), self._integers(b, b_zero)])
         self._rounded(self._scaled(total, factor), self._zero((*zero, "")[0]), node.output[0])
-        return True
 
-    def _concatenation(self, node: onnx.NodeProto) -> bool:
+    def _concatenation(self, node: onnx.NodeProto) -> None:
         y_scale, y_zero, *parts = node.input
         whole = self._scale(y_scale)
         terms = [
@@ -275,63 +263,57 @@ class Quantized(Replacements):
         ]
         joined = self._e.emit("Concat", terms, axis=graphs.attribute(node, "axis"))
         self._rounded(joined, self._zero(y_zero), node.output[0])
-        return True
 
-    def _activation(self, node: onnx.NodeProto) -> bool:
+    def _activation(self, node: onnx.NodeProto) -> None:
         x, x_scale, x_zero, y_scale, *zero = node.input
         given = self._scaled(self._integers(x, x_zero), self._scale(x_scale))
         found = self._e.copy(node, node.op_type.removeprefix("QLinear"), [given])
         divided = self._e.emit("Div", [found, self._e.constant(self._scale(y_scale))])
         self._rounded(divided, self._zero((*zero, "")[0]), node.output[0])
-        return True
 
-    def _softmax(self, node: onnx.NodeProto) -> bool:
+    def _softmax(self, node: onnx.NodeProto) -> None:
         x, x_scale, _, y_scale, *zero = node.input
         if graphs.attribute(node, "opset", 1) < _SOFTMAX_OF_ONE_AXIS:
-            return False
+            raise Declined
         # A zero point changes no softmax.
         given = self._scaled(self._to_float(x), self._scale(x_scale))
         found = self._e.emit("Softmax", [given], axis=graphs.attribute(node, "axis", -1))
         divided = self._e.emit("Div", [found, self._e.constant(self._scale(y_scale))])
         self._rounded(divided, self._zero((*zero, "")[0]), node.output[0])
-        return True
 
-    def _pool(self, node: onnx.NodeProto) -> bool:
+    def _pool(self, node: onnx.NodeProto) -> None:
         x, x_scale, x_zero, y_scale, *zero = node.input
         if graphs.attribute(node, "channels_last", 0):
-            return False
+            raise Declined
         kept = [each for each in node.attribute if each.name != "channels_last"]
         plain = onnx.NodeProto(op_type=node.op_type, attribute=kept)
         mean = self._e.copy(plain, node.op_type.removeprefix("QLinear"), [self._integers(x, x_zero)])
         scaled = self._scaled(mean, self._scale(x_scale) / self._scale(y_scale))
         self._rounded(scaled, self._zero((*zero, "")[0]), node.output[0])
-        return True
 
-    def _quantize(self, node: onnx.NodeProto) -> bool:
+    def _quantize(self, node: onnx.NodeProto) -> None:
         x, scale, *zero = node.input
         base, factor = self._zero((*zero, "")[0]), self._scale(scale)
         if factor.ndim and factor.size > 1:
             factor, base = self._along(node, factor), self._along(node, base)
         self._rounded(self._e.emit("Div", [x, self._e.constant(factor)]), base, node.output[0])
-        return True
 
-    def _dequantize(self, node: onnx.NodeProto) -> bool:
+    def _dequantize(self, node: onnx.NodeProto) -> None:
         x, scale, *zero = node.input
         values, factor = self._e.value(x), self._scale(scale)
         base = self._e.value(zero[0]) if zero and zero[0] else np.zeros((), np.uint8)
         if base is None:
-            return False
+            raise Declined
         if factor.ndim and factor.size > 1:
             factor, base = self._along(node, factor), self._along(node, base)
         if values is not None:
             real = (values.astype(np.float32) - base.astype(np.float32)) * factor
             self._e.emit("Identity", [self._e.constant(real)], node.output[0])
-            return True
+            return
         moved = self._to_float(x)
         if base.any():
             moved = self._e.emit("Sub", [moved, self._e.constant(base)])
         self._e.emit("Mul", [moved, self._e.constant(factor)], node.output[0])
-        return True
 
     def _along(self, node: onnx.NodeProto, values: Any) -> Any:
         """Spread one value for each index of the node's axis, or for each block along it, over its input."""
@@ -366,9 +348,9 @@ def apply(model: onnx.ModelProto) -> int:
     return replace(model, Quantized)
 
 
-def _tried(replacement: Replacement, node: onnx.NodeProto) -> bool:
+def _tried(replacement: Replacement, node: onnx.NodeProto) -> None:
     try:
-        return replacement(node)
-    except KeyError:
+        replacement(node)
+    except KeyError as error:
         # A scale or zero point is computed, of another type, or of unknown shape.
-        return False
+        raise Declined from error

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import Emitter, Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Emitter, Replacements, replace
 from tuner.engines.onnx.rewriting.plain.quantized import CONTRIB, Quantized
 
 _MOST_STEPS = 512
@@ -74,29 +74,22 @@ class _Unrolling(Replacements):
         super().__init__(emitter)
         self._quantized = Quantized(emitter)
 
-    def _replace(self, node: onnx.NodeProto) -> bool:
+    def _replace(self, node: onnx.NodeProto) -> None:
         layer = self._layer(node)
-        if layer is None:
-            return False
-        cells = [self._cell(layer, direction) for direction in range(len(layer.directions))]
-        if any(cell is None for cell in cells):
-            return False
         made = [
-            self._direction(cell, direction, backwards)
-            for direction, (cell, backwards) in enumerate(zip(cells, layer.directions, strict=True))
-            if cell is not None
+            self._direction(self._cell(layer, direction), direction, backwards)
+            for direction, backwards in enumerate(layer.directions)
         ]
         for place, (output, axis) in enumerate(zip(node.output, (1, 0, 0), strict=False)):
             if output:
                 self._e.emit("Concat", [each[place] for each in made], output, axis=axis)
-        return True
 
-    def _layer(self, node: onnx.NodeProto) -> _Layer | None:
-        """Return the layer's sizes, or None for one that cannot be unrolled."""
+    def _layer(self, node: onnx.NodeProto) -> _Layer:
+        """Return the layer's sizes. Raises Declined for one that cannot be unrolled."""
         shape, hidden = self._e.shapes.get(node.input[0]), graphs.attribute(node, "hidden_size", 0)
         unusual = any(graphs.attribute(node, name, 0) for name in ("clip", "layout", "input_forget"))
         if shape is None or not hidden or unusual:
-            return None
+            raise Declined
         operator = node.op_type.removeprefix("DynamicQuantize")
         given = [name.decode().capitalize() for name in graphs.attribute(node, "activations", [])]
         usual = _ACTIVATIONS[operator]
@@ -108,28 +101,30 @@ class _Unrolling(Replacements):
         if lengths:
             known = self._e.value(lengths)
             if known is None or (known != layer.steps).any():
-                return None
+                raise Declined
         if peepholes:
             known = self._e.value(peepholes)
             if known is None or known.any():
-                return None
+                raise Declined
         fits = 0 < layer.steps * len(layer.directions) <= _MOST_STEPS
-        return layer if fits and all(name in _KNOWN for name in layer.activations) else None
+        if not fits or any(name not in _KNOWN for name in layer.activations):
+            raise Declined
+        return layer
 
-    def _cell(self, layer: _Layer, direction: int) -> _Cell | None:
+    def _cell(self, layer: _Layer, direction: int) -> _Cell:
         weights, recurrent = self._e.value(layer.given(1)), self._e.value(layer.given(2))
         bias = self._e.value(layer.given(3)) if layer.given(3) else None
         if weights is None or recurrent is None or (layer.given(3) and bias is None):
-            return None
+            raise Declined
         width, border = _GATES[layer.operator] * layer.hidden, 2 * layer.hidden
         biases = np.zeros((2, width), np.float32) if bias is None else bias[direction].reshape(2, width)
         count = len(_ACTIVATIONS[layer.operator])
         activations = layer.activations[direction * count : (direction + 1) * count]
         if layer.operator != "GRU":
-            products = self._products(layer, direction, weights, recurrent)
+            by_input, by_state = self._products(layer, direction, weights, recurrent)
             added = self._e.constant(biases.sum(0))
-            return products and _Cell(
-                layer=layer, by_input=products[0], by_state=products[1], by_reset=None,
+            return _Cell(
+                layer=layer, by_input=by_input, by_state=by_state, by_reset=None,
                 input_bias=added, state_bias="", reset_bias="", activations=activations,
             )  # fmt: skip
         resets_last = graphs.attribute(layer.node, "linear_before_reset", 0)
@@ -145,15 +140,14 @@ class _Unrolling(Replacements):
             activations=activations,
         )
 
-    def _products(
-        self, layer: _Layer, direction: int, weights: Any, recurrent: Any
-    ) -> tuple[Multiply, Multiply] | None:
-        """Return the products with inputs and with states; None if scales of quantized weights are not constant."""
+    def _products(self, layer: _Layer, direction: int, weights: Any, recurrent: Any) -> tuple[Multiply, Multiply]:
+        """Return the products with inputs and with states. Raises Declined if scales of quantized weights are not
+        constant."""
         if layer.node.domain != CONTRIB:
             return self._product(weights[direction]), self._product(recurrent[direction])
         scales = [self._e.value(name) for name in layer.node.input[8:12]]
         if len(scales) < 4 or any(values is None for values in scales):
-            return None
+            raise Declined
         by_input = self._quantized_product(weights[direction], scales[0][direction], scales[1][direction])
         return by_input, self._quantized_product(recurrent[direction], scales[2][direction], scales[3][direction])
 

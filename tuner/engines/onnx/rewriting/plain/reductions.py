@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from tuner.engines.onnx import models
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import AXES_AS_INPUTS, Replacement, Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import AXES_AS_INPUTS, Declined, Replacement, Replacements, replace
 
 _OF_SUMS = {
     "ReduceL1": ("Abs", ""),
@@ -32,14 +32,14 @@ class _Reductions(Replacements):
     def find(self, node: onnx.NodeProto) -> Replacement | None:
         return self._reduce if node.domain in models.STANDARD_DOMAINS and applies(node) else None
 
-    def _reduce(self, node: onnx.NodeProto) -> bool:
+    def _reduce(self, node: onnx.NodeProto) -> None:
         name, axes = [*node.input, ""][:2]
         shape, listed = self._e.shapes.get(name), self._e.value(axes) if axes else ()
         if shape is None or listed is None or (not len(listed) and graphs.attribute(node, "noop_with_empty_axes", 0)):
-            return False
+            raise Declined
         reduced = [int(axis) for axis in listed] or list(range(len(shape)))
         if not reduced:
-            return False
+            raise Declined
         kept = graphs.attribute(node, "keepdims", 1)
         before, after = _OF_SUMS.get(node.op_type, ("", ""))
         operator = "ReduceSum" if node.op_type in _OF_SUMS else node.op_type
@@ -50,13 +50,12 @@ class _Reductions(Replacements):
             name = self._e.emit(before, [name, name] if before == "Mul" else [name])
         if not after and not is_truth:
             self._e.reduced(operator, name, reduced, node.output[0], keepdims=kept)
-            return True
+            return
         found = self._e.reduced(operator, name, reduced, keepdims=kept)
         if is_truth:
             self._e.cast(found, TensorProto.BOOL, node.output[0])
         else:
             self._e.emit(after, [found], node.output[0])
-        return True
 
 
 def apply(model: onnx.ModelProto) -> int:

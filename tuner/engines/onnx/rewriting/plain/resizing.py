@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.plain import emitting
-from tuner.engines.onnx.rewriting.plain.emitting import Emitter, Replacements
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Emitter, Replacements
 
 OPERATORS = frozenset({"Resize", "Upsample"})
 """``Upsample`` is of old operator sets, whose conversion makes it a ``Resize``."""
@@ -82,17 +82,16 @@ class _Resizing(Replacements):
         super().__init__(emitter)
         self._stays = stays
 
-    def _resize(self, node: onnx.NodeProto) -> bool:
+    def _resize(self, node: onnx.NodeProto) -> None:
         axes = self._axes(node)
-        if axes is None:
-            return False
         mode = graphs.attribute(node, "mode", b"nearest").decode()
         places = graphs.attribute(node, "coordinate_transformation_mode", b"half_pixel").decode()
         if self._stays(node, axes, mode, places):
-            return self._with_sizes(node)
+            self._with_sizes(node)
+            return
         kind = self._e.kinds.get(node.input[0])
         if mode != "nearest" and kind != TensorProto.FLOAT:
-            return False
+            raise Declined
         made = node.input[0]
         shape = [each.before for each in axes]
         # Reductions first: they leave less for the rest.
@@ -104,24 +103,23 @@ class _Resizing(Replacements):
                 if not np.array_equal(chosen, np.arange(each.before)):
                     made = self._e.emit("Gather", [made, self._e.constant(chosen, np.int64)], axis=each.axis)
             elif each.before * each.after > _MOST_ELEMENTS:
-                return False
+                raise Declined
             else:
                 made = self._product(made, shape, each.axis, _weights(node, each, at, mode))
             shape[each.axis] = each.after
         if places == "tf_crop_and_resize":
             made = self._extrapolated(made, axes, graphs.attribute(node, "extrapolation_value", 0.0), kind)
         self._e.emit("Identity", [made], node.output[0])
-        return True
 
-    def _axes(self, node: onnx.NodeProto) -> list[Axis] | None:
-        """Return all axes of a node's input, or None if something about them is not known."""
+    def _axes(self, node: onnx.NodeProto) -> list[Axis]:
+        """Return all axes of a node's input. Raises Declined if something about them is not known."""
         given, made = self._e.shapes.get(node.input[0]), self._e.shapes.get(node.output[0])
         if not given or not made or not all(given) or not all(made):
-            return None
+            raise Declined
         _, region, scales, sizes = [*node.input, "", "", ""][:4]
         values = {name: self._e.value(name) for name in (region, scales, sizes) if name}
         if any(value is None for value in values.values()):
-            return None
+            raise Declined
         named = [axis % len(given) for axis in graphs.attribute(node, "axes", range(len(given)))]
         by_axis = np.ones(len(given), _f)
         if scales and values[scales].size:
@@ -139,15 +137,14 @@ class _Resizing(Replacements):
             for axis, (before, after, start, end) in enumerate(zip(given, made, *regions, strict=True))
         ]
 
-    def _with_sizes(self, node: onnx.NodeProto) -> bool:
-        """Emit a node without what TVM's importers do not read; False if it has none of it."""
+    def _with_sizes(self, node: onnx.NodeProto) -> None:
+        """Emit a node without what TVM's importers do not read. Raises Declined if it has none of it."""
         unread = {"axes", "keep_aspect_ratio_policy", "antialias"} & {each.name for each in node.attribute}
         if not unread or self._e.opset < _OPTIONAL_OPERANDS:
-            return False
+            raise Declined
         kept = [each for each in node.attribute if each.name not in unread]
         sizes = self._e.constant(self._e.shapes[node.output[0]], np.int64)
         self._e.copy(onnx.NodeProto(attribute=kept), "Resize", [node.input[0], "", "", sizes], node.output[0])
-        return True
 
     def _product(self, name: str, shape: list[int], axis: int, weights: Any) -> str:
         if len(weights) == shape[axis] and np.array_equal(weights, np.eye(len(weights))):

@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 
 from tuner.engines.onnx.rewriting import graphs
-from tuner.engines.onnx.rewriting.plain.emitting import Replacements, replace
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Replacements, replace
 
 _METHODS = {("", "DFT"): "_transform", ("", "STFT"): "_frames"}
 OPERATORS = frozenset(operator for _, operator in _METHODS)
@@ -22,7 +22,7 @@ _AXIS_AS_INPUT = 20
 class _Spectra(Replacements):
     methods = _METHODS
 
-    def _transform(self, node: onnx.NodeProto) -> bool:
+    def _transform(self, node: onnx.NodeProto) -> None:
         """Emit a product of all samples, real and imaginary parts side by side."""
         name, length, axis = [*node.input, "", ""][:3]
         shape = self._e.shapes[name]
@@ -30,11 +30,11 @@ class _Spectra(Replacements):
         place = self._axis(node, axis)
         is_inverse, is_onesided = (bool(graphs.attribute(node, each, 0)) for each in ("inverse", "onesided"))
         if place is None or (is_inverse and is_onesided) or shape[-1] > 2:
-            return False
+            raise Declined
         place, count = place % rank, shape[place]
         wanted = self._number(length) if length else count
         if wanted != count or count > _LONGEST or place == rank - 1:
-            return False
+            raise Declined
         bins = count // 2 + 1 if is_onesided else count
         cosines, sines = _waves(count, bins, 1 if is_inverse else -1) / (count if is_inverse else 1)
         # Indexed by sample, its part, frequency, and its part.
@@ -47,7 +47,6 @@ class _Spectra(Replacements):
         product = self._e.emit("MatMul", [flat, self._e.constant(matrix[:, : shape[-1]].reshape(-1, bins * 2))])
         spread = self._e.reshape(product, (*outer, bins, 2))
         self._e.emit("Transpose", [spread], node.output[0], perm=[int(each) for each in np.argsort(order)])
-        return True
 
     def _axis(self, node: onnx.NodeProto, name: str) -> int | None:
         if self._e.opset < _AXIS_AS_INPUT:
@@ -58,18 +57,18 @@ class _Spectra(Replacements):
         value = self._e.value(name)
         return None if value is None else int(value.reshape(-1)[0])
 
-    def _frames(self, node: onnx.NodeProto) -> bool:
+    def _frames(self, node: onnx.NodeProto) -> None:
         """Emit a convolution whose kernels are the waves in the window."""
         name, step, window, length = [*node.input, "", ""][:4]
         shape = self._e.shapes[name]
         shaped: Any = self._e.value(window) if window else None
         moved, wanted = self._number(step), self._number(length)
         if moved is None or (window and shaped is None) or (length and wanted is None) or shape[2:] not in ((), (1,)):
-            return False
+            raise Declined
         count = wanted or shaped.size
         shaped = np.ones(count) if shaped is None else shaped
         if count > _LONGEST or shaped.size != count:
-            return False
+            raise Declined
         bins = count // 2 + 1 if graphs.attribute(node, "onesided", 1) else count
         kernels = np.stack(_waves(count, bins, -1), -1) * shaped.reshape(-1, 1, 1)
         signal = self._e.reshape(name, (shape[0], 1, shape[1]))
@@ -78,7 +77,6 @@ class _Spectra(Replacements):
         frames = (shape[1] - count) // moved + 1
         turned = self._e.emit("Transpose", [found], perm=(0, 2, 1))
         self._e.reshape(turned, (shape[0], frames, bins, 2), node.output[0])
-        return True
 
 
 def _waves(count: int, bins: int, sign: int) -> NDArray[np.float64]:

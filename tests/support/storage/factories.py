@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from domain import ids
 from domain.artifacts import Artifact, OutputError, Report, Timing, Variant, Verification
-from domain.jobs import Budget, Job, JobRequest, Placement
+from domain.jobs import Budget, Job, JobRequest, Lease, Placement
 from domain.models import Model, ModelFacts, TensorSpec
 from domain.records import ImportedRecord, Record, RecordKey, TrialError
 from domain.shared_rounds import Offer
@@ -26,6 +26,7 @@ TARGET = Target(text="llvm -mcpu=znver3", threads=2)
 DEVICE = Device(key="AMD EPYC 7R13 avx2 t2", name="AMD EPYC 7R13", threads=2)
 TOOLCHAIN = Toolchain(engine="relay", tvm="0.19.0", llvm="22.1.8")
 PLACEMENT = Placement(target=TARGET, device=DEVICE, toolchain=TOOLCHAIN)
+PLACED = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
 
 FACTS = ModelFacts(
     inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 3, None, 192)),),
@@ -48,9 +49,16 @@ def add_job(session: Session, *, now: datetime = NOW, **request: Any) -> Job:
     return jobs.create(session, JobRequest(model_digest=digest, budget=Budget(trials=64), **request), now=now)
 
 
+def leased(session: Session, job_id: str | None = None) -> tuple[str, Lease]:
+    """Claim a job, by default a new one; return its id and the lease."""
+    job = jobs.claim(session, job_id or add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
+    assert job is not None
+    assert job.lease is not None
+    return job.id, job.lease
+
+
 def key(workload: str = "dense", **changes: str) -> RecordKey:
-    identities = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
-    return RecordKey(workload_key=workload, **(identities | changes))
+    return RecordKey(workload_key=workload, **(PLACED | changes))
 
 
 def record(
@@ -150,9 +158,7 @@ def artifact(job_id: str, text: str = "a bundle", *, now: datetime = NOW, **chan
         "job_id": job_id,
         "model_digest": DIGEST,
         "input_shapes": {"x": (1, 3, 48, 192)},
-        "target": TARGET.identity,
-        "device_key": DEVICE.key,
-        "toolchain": TOOLCHAIN.identity,
+        **PLACED,
         "precision": "f32",
         "report": report(),
         "created_at": now,
@@ -178,9 +184,7 @@ def offer(workload: str = "dense", **changes: Any) -> Offer:
     told: dict[str, Any] = {
         "workload_key": workload,
         "tuner": "autotvm",
-        "target": TARGET.identity,
-        "device_key": DEVICE.key,
-        "toolchain": TOOLCHAIN.identity,
+        **PLACED,
         "request": {"target": TARGET.text, "threads": TARGET.threads},
         "trials": 8,
         "first_trial": 0,

@@ -1,3 +1,10 @@
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.orm import Session
+
+from domain.jobs import Lease
+from tests.support.storage.factories import leased
 from tests.support.storage.fixtures import (
     database,
     dialect,
@@ -23,3 +30,9 @@ __all__ = [
     "sqlite_shared",
     "store",
 ]
+
+
+@pytest.fixture
+def held(session: Session) -> tuple[str, Lease]:
+    """A job that is claimed, and the lease."""
+    return leased(session)

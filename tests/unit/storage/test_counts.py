@@ -11,7 +11,7 @@ from storage import counts, jobs, records
 from storage.counts import Waiting
 from storage.database import Database
 from storage.tables import SharedRoundRow, digest_of
-from tests.support.storage.factories import DEVICE, NOW, TARGET, TOOLCHAIN, add_job, record
+from tests.support.storage.factories import NOW, PLACED, add_job, record
 from tests.unit.storage.test_records import plans
 
 
@@ -43,7 +43,6 @@ def test_rounds_that_nobody_works_on_any_more_are_not_counted(session: Session) 
 
 
 def shared_round(job_id: str, workload: str, state: str) -> SharedRoundRow:
-    identity = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
     return SharedRoundRow(
         job_id=job_id,
         attempt=1,
@@ -56,7 +55,7 @@ def shared_round(job_id: str, workload: str, state: str) -> SharedRoundRow:
         first_trial=0,
         lock_place="",
         opened_at=NOW,
-        **identity,
+        **PLACED,
     )
 
 

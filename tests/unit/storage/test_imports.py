@@ -8,10 +8,8 @@ from storage import convergence, imports, record_pages, records, tuning_tasks
 from storage.database import Database
 from storage.record_filters import RecordFilter
 from storage.tables import workload_digest
-from tests.support.storage.factories import DEVICE, PLACEMENT, TARGET, TOOLCHAIN, imported, key, record
+from tests.support.storage.factories import PLACED, PLACEMENT, TARGET, imported, key, record
 from tests.unit.storage.test_records import plans
-
-PLACED = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
 
 
 def untried(session: Session, owner: str = "local", most: int = 9) -> list[ImportedRecord]:

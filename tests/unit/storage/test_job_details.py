@@ -17,14 +17,6 @@ from tests.support.storage.factories import NOW, add_job, worker
 LATER = NOW + timedelta(seconds=90)
 
 
-@pytest.fixture
-def held(session: Session) -> tuple[str, Lease]:
-    job = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
-    assert job
-    assert job.lease
-    return job.id, job.lease
-
-
 def test_a_stage_keeps_what_it_found(session: Session, held: tuple[str, Lease]) -> None:
     job_id, lease = held
     imported, baseline = stage_results.made(ImportResult), stage_results.made(BaselineResult)

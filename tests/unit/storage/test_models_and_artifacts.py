@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.jobs import JobState
+from domain.jobs import JobState, Lease
 from storage import artifacts, jobs, models
 from storage.tables import digest_of
 from tests.support.storage.factories import DEVICE, DIGEST, FACTS, NOW, TARGET, add_job, add_model, artifact, report
@@ -61,14 +61,12 @@ def test_an_artifact_is_found_by_id_digest_and_job(session: Session) -> None:
         artifacts.get(session, "a-nothing")
 
 
-def test_the_same_bundle_is_published_once(session: Session) -> None:
+def test_the_same_bundle_is_published_once(session: Session, held: tuple[str, Lease]) -> None:
     first = artifacts.add(session, artifact(add_job(session).id))
-    second = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=1)
-    assert second
-    assert second.lease
-    assert artifacts.add(session, artifact(second.id)) == first
-    jobs.finish(session, second.id, second.lease, state=JobState.SUCCEEDED, artifact_id=first.id, now=NOW)
-    assert artifacts.of_job(session, second.id) == first
+    second, lease = held
+    assert artifacts.add(session, artifact(second)) == first
+    jobs.finish(session, second, lease, state=JobState.SUCCEEDED, artifact_id=first.id, now=NOW)
+    assert artifacts.of_job(session, second) == first
 
 
 def test_bundles_that_share_the_start_of_their_digests_stay_apart(session: Session) -> None:

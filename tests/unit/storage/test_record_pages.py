@@ -9,12 +9,10 @@ from storage import record_pages, records, tuning_tasks
 from storage.database import Database
 from storage.record_filters import RecordFilter
 from storage.record_pages import PlaceKey
-from tests.support.storage.factories import DEVICE, TARGET, TOOLCHAIN, add_job, key, record, task
+from tests.support.storage.factories import DEVICE, PLACED, TARGET, TOOLCHAIN, add_job, key, record, task
 from tests.unit.storage.test_records import many_records, plans
 
 __all__ = ["many_records"]
-
-IDENTITIES = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
 
 
 def test_stale_records_are_counted_by_what_sets_them_apart(session: Session) -> None:
@@ -28,8 +26,8 @@ def test_stale_records_are_counted_by_what_sets_them_apart(session: Session) -> 
     ]
     stale = [record("dense", 1e-3, schedule=str(place), **changes) for place, changes in enumerate(elsewhere)]
     records.add(session, [*stale, record("dense", 1e-3, schedule="mine"), record("pool", 1e-3, target="another")])
-    assert records.passed_over(session, ["dense", "conv"], **IDENTITIES) == {"target": 1, "device": 2, "toolchain": 3}
-    assert records.passed_over(session, ["conv"], **IDENTITIES) == {}
+    assert records.passed_over(session, ["dense", "conv"], **PLACED) == {"target": 1, "device": 2, "toolchain": 3}
+    assert records.passed_over(session, ["conv"], **PLACED) == {}
     assert records.best(session, key("dense")) == record("dense", 1e-3, schedule="mine")
 
 
@@ -97,15 +95,15 @@ def test_pages_counts_and_exports_use_an_index(many_records: Database) -> None:
             lambda session: record_pages.history(session, key("conv 1"), limit=50, page_token="r5000")
         ),
         "ix_records_export (tuner=? AND target=? AND device_key=? AND toolchain=? AND id>?": lambda session: (
-            record_pages.page(session, RecordFilter(tuner="autotvm", **IDENTITIES), limit=50, page_token="r9")
+            record_pages.page(session, RecordFilter(tuner="autotvm", **PLACED), limit=50, page_token="r9")
         ),
         "ix_records_job_id_id (job_id=? AND id>?": (
             lambda session: record_pages.page(session, RecordFilter(job_id="j-1"), limit=50, page_token="r9")
         ),
         "(workload_digest=? AND target=? AND device_key=? AND toolchain=?": (
-            lambda session: records.counts_of_many(session, workloads, **IDENTITIES)
+            lambda session: records.counts_of_many(session, workloads, **PLACED)
         ),
-        "(workload_digest=?": lambda session: records.passed_over(session, workloads, **IDENTITIES),
+        "(workload_digest=?": lambda session: records.passed_over(session, workloads, **PLACED),
     }
     for index, ask in asked.items():
         steps = plans(many_records, ask)
@@ -119,7 +117,7 @@ def test_what_to_learn_from_and_what_is_searched_use_an_index(many_records: Data
     steps = plans(
         many_records,
         lambda session: records.transfer_candidates(
-            session, "conv", excluding_workload="a", **IDENTITIES, tuner="autotvm", limit=9
+            session, "conv", excluding_workload="a", **PLACED, tuner="autotvm", limit=9
         ),
     )
     assert any("ix_tuning_tasks_name_workload_digest (name=?" in step for step in steps), steps

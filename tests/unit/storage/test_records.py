@@ -14,9 +14,7 @@ from storage import events, jobs, records, stages, tuning_tasks
 from storage.database import Database
 from storage.tables import RecordRow, digest_of
 from tests.support import stage_results
-from tests.support.storage.factories import DEVICE, NOW, PLACEMENT, TARGET, TOOLCHAIN, add_job, key, record, task
-
-IDENTITIES = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
+from tests.support.storage.factories import NOW, PLACED, PLACEMENT, add_job, key, leased, record, task
 
 
 def test_records_come_back_as_they_were(session: Session) -> None:
@@ -57,7 +55,7 @@ def test_the_best_is_the_fastest_by_mean_that_worked(session: Session) -> None:
     )
     assert records.best(session, key("dense")) == fastest
     assert records.count(session, key("dense")) == 4
-    by_autotvm = records.best_of_many(session, ["dense"], **IDENTITIES, tuner="autotvm")
+    by_autotvm = records.best_of_many(session, ["dense"], **PLACED, tuner="autotvm")
     assert by_autotvm["dense"].schedule == "a"
 
 
@@ -65,14 +63,14 @@ def test_the_top_of_many_come_fastest_first(session: Session) -> None:
     conv = [record("conv", seconds, schedule=str(seconds)) for seconds in (3e-3, 1e-3, 2e-3, 4e-3)]
     dense = record("dense", 5e-3, schedule="d")
     records.add(session, [*conv, dense, record("dense", schedule="e", error=TrialError.RUN_ERROR)])
-    found = records.top_of_many(session, ["dense", "conv"], **IDENTITIES, top=3)
+    found = records.top_of_many(session, ["dense", "conv"], **PLACED, top=3)
     assert found == {"conv": [conv[1], conv[2], conv[0]], "dense": [dense]}
 
 
 def test_of_equally_fast_records_the_oldest_come_first(session: Session) -> None:
     equal = [record("conv", 1e-3, schedule=str(number)) for number in range(5)]
     records.add(session, [record("conv", 2e-3, schedule="slow"), *equal])
-    assert records.top_of_many(session, ["conv"], **IDENTITIES, top=3) == {"conv": equal[:3]}
+    assert records.top_of_many(session, ["conv"], **PLACED, top=3) == {"conv": equal[:3]}
     assert records.best(session, key("conv")) == equal[0]
 
 
@@ -80,7 +78,7 @@ def test_of_equally_fast_records_the_oldest_come_first(session: Session) -> None
 def test_a_lookup_never_crosses_an_identity(session: Session, identity: str) -> None:
     records.add(session, [record("dense", 1e-3, **{identity: "another"})])
     assert records.best(session, key("dense")) is None
-    assert records.best_of_many(session, ["dense"], **IDENTITIES) == {}
+    assert records.best_of_many(session, ["dense"], **PLACED) == {}
     assert records.best(session, key("dense", **{identity: "another"}))
 
 
@@ -88,7 +86,7 @@ def test_the_best_of_many_leaves_out_what_has_none(session: Session) -> None:
     workloads = [f"conv {number}" for number in range(700)]
     records.add(session, [record(workload, 1e-3) for workload in workloads])
     records.add(session, [record("failed", error=TrialError.UNKNOWN)])
-    found = records.best_of_many(session, [*workloads, "failed", "unknown"], **IDENTITIES)
+    found = records.best_of_many(session, [*workloads, "failed", "unknown"], **PLACED)
     assert sorted(found) == sorted(workloads)
 
 
@@ -100,22 +98,20 @@ def test_failures_are_counted(session: Session) -> None:
 
 
 def test_a_plan_shows_what_its_records_say(session: Session) -> None:
-    job = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=1)
-    assert job
-    assert job.lease
-    tuning_tasks.save_plan(session, job.id, [task(job.id, 1, "conv"), task(job.id, 0, "dense")])
+    job_id, lease = leased(session)
+    tuning_tasks.save_plan(session, job_id, [task(job_id, 1, "conv"), task(job_id, 0, "dense")])
     records.add(session, [record("conv", 1e-3, schedule="somebody's", job_id="j-other")])
-    assert [planned.best_latency for planned in tuning_tasks.of_job(session, job.id)] == [None, None]
-    jobs.set_placement(session, job.id, job.lease, PLACEMENT)
+    assert [planned.best_latency for planned in tuning_tasks.of_job(session, job_id)] == [None, None]
+    jobs.set_placement(session, job_id, lease, PLACEMENT)
     mine = [
-        record("conv", 2e-3, schedule="a", job_id=job.id),
-        record("dense", 4e-3, schedule="a", job_id=job.id),
-        record("dense", schedule="b", error=TrialError.RUN_TIMEOUT, job_id=job.id),
-        record("dense", schedule="c", error=TrialError.RUN_TIMEOUT, job_id=job.id),
+        record("conv", 2e-3, schedule="a", job_id=job_id),
+        record("dense", 4e-3, schedule="a", job_id=job_id),
+        record("dense", schedule="b", error=TrialError.RUN_TIMEOUT, job_id=job_id),
+        record("dense", schedule="c", error=TrialError.RUN_TIMEOUT, job_id=job_id),
     ]
     records.add(session, mine)
-    dense, conv = tuning_tasks.of_job(session, job.id)
-    assert dense.extracted == task(job.id, 0, "dense").extracted
+    dense, conv = tuning_tasks.of_job(session, job_id)
+    assert dense.extracted == task(job_id, 0, "dense").extracted
     assert (dense.trials_done, dense.best_latency, dense.failures) == (3, 4e-3, {"run_timeout": 2})
     assert (conv.trials_done, conv.best_latency, conv.failures) == (1, 1e-3, {})
 
@@ -136,7 +132,7 @@ def test_a_record_keeps_the_calibration_of_its_batch(session: Session) -> None:
 @pytest.fixture
 def many_records(sqlite_database: Database) -> Database:
     """Twelve records each of 200 workloads under two targets: SQLite plans the same for more."""
-    target, device_key, toolchain = IDENTITIES.values()
+    target, device_key, toolchain = PLACED.values()
     columns = {"device_key": device_key, "toolchain": toolchain, "tuner": "autotvm", "schedule": "{}"}
     columns |= {"job_id": "j-1", "worker_id": "w"}
     workloads = [(f"conv {number}", digest_of(f"conv {number}")) for number in range(200)]
@@ -187,7 +183,7 @@ def test_lookups_among_many_records_use_the_index(many_records: Database) -> Non
     workloads = [f"conv {number}" for number in range(43)]
 
     def look_up(session: Session) -> None:
-        assert len(records.best_of_many(session, workloads, **IDENTITIES)) == 43
+        assert len(records.best_of_many(session, workloads, **PLACED)) == 43
         best = records.best(session, key("conv 1"))
         assert best
         assert best.trial_number == 1
@@ -207,8 +203,8 @@ def test_counts_among_many_records_read_indexes_alone(many_records: Database) ->
     workloads = [f"conv {number}" for number in range(43)]
 
     def count(session: Session) -> None:
-        assert sum(records.counts_of_many(session, workloads, **IDENTITIES).values()) == 43 * 8
-        assert sum(records.passed_over(session, workloads, **IDENTITIES).values()) == 43 * 4
+        assert sum(records.counts_of_many(session, workloads, **PLACED).values()) == 43 * 8
+        assert sum(records.passed_over(session, workloads, **PLACED).values()) == 43 * 4
 
     steps = plans(many_records, count)
     assert len(steps) == 2
@@ -220,8 +216,8 @@ def test_counts_leave_out_the_records_of_one_job(session: Session) -> None:
     records.add(
         session, [*conv, record("dense", 1e-3, job_id="j-0"), record("conv", 1e-3, job_id="j-0", target="another")]
     )
-    assert records.counts_of_many(session, ["conv", "dense"], **IDENTITIES) == {"conv": 5, "dense": 1}
-    assert records.counts_of_many(session, ["conv", "dense"], **IDENTITIES, excluding_job="j-0") == {"conv": 2}
+    assert records.counts_of_many(session, ["conv", "dense"], **PLACED) == {"conv": 5, "dense": 1}
+    assert records.counts_of_many(session, ["conv", "dense"], **PLACED, excluding_job="j-0") == {"conv": 2}
 
 
 def test_job_and_event_listings_use_an_index(sqlite_database: Database) -> None:
@@ -264,7 +260,7 @@ def test_a_invalidated_schedule_is_a_failure_whoever_measured_it(session: Sessio
     assert records.failures_of_job(session, "j-2") == {TrialError.WRONG_RESULT: 1}
 
 
-HERE = {"device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
+HERE = {name: PLACED[name] for name in ("device_key", "toolchain")}
 
 
 def strategy(trials: int, seconds: float, tuner: str = "autotvm") -> SearchedStrategy:
@@ -274,15 +270,13 @@ def strategy(trials: int, seconds: float, tuner: str = "autotvm") -> SearchedStr
 def searched(session: Session, *strategies: SearchedStrategy, minutes: int = 0, ended: bool = True, **told: Any) -> Job:
     """A job that was created so many minutes after the first, and what its search came to."""
     made = add_job(session, now=NOW + timedelta(minutes=minutes))
-    claimed = jobs.claim(session, made.id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
-    assert claimed is not None
-    assert claimed.lease is not None
-    jobs.set_placement(session, made.id, claimed.lease, PLACEMENT)
+    _, lease = leased(session, made.id)
+    jobs.set_placement(session, made.id, lease, PLACEMENT)
     trials = sum(each.trials for each in strategies)
-    jobs.set_progress(session, made.id, claimed.lease, trials_done=trials, trials_planned=trials)
+    jobs.set_progress(session, made.id, lease, trials_done=trials, trials_planned=trials)
     if ended:
         result = stage_results.made(TuneResult, trials=trials, strategies=strategies, **{"helpers": {}, **told})
-        stages.save(session, made.id, claimed.lease, result, started_at=NOW, finished_at=NOW)
+        stages.save(session, made.id, lease, result, started_at=NOW, finished_at=NOW)
     return made
 
 
@@ -299,8 +293,8 @@ def test_all_of_the_tuning_time_counts(session: Session) -> None:
     searched(session, strategy(32, 29.6))
     assert records.seconds_a_trial(session, **HERE, tuner="autotvm") == pytest.approx(0.925)
     assert records.seconds_a_trial(session, **HERE, tuner="ansor") is None
-    assert records.seconds_a_trial(session, device_key="other", toolchain=TOOLCHAIN.identity, tuner="autotvm") is None
-    assert records.seconds_a_trial(session, device_key=DEVICE.key, toolchain="other", tuner="autotvm") is None
+    for name in HERE:
+        assert records.seconds_a_trial(session, **{**HERE, name: "other"}, tuner="autotvm") is None
 
 
 def test_a_search_that_others_helped_with_tells_nothing(session: Session) -> None:

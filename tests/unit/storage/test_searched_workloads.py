@@ -14,10 +14,8 @@ from domain.tuning_tasks import Effort, key_of
 from storage import jobs, records, tuning_tasks, workers, workloads
 from storage.database import Database
 from storage.tables import JobRow
-from tests.support.storage.factories import DEVICE, DIGEST, NOW, PLACEMENT, TARGET, TOOLCHAIN, add_job, record, task
+from tests.support.storage.factories import DIGEST, NOW, PLACED, PLACEMENT, TARGET, TOOLCHAIN, add_job, record, task
 from tests.unit.storage.test_records import plans
-
-PLACED = {"target": TARGET.identity, "device_key": DEVICE.key, "toolchain": TOOLCHAIN.identity}
 
 
 def running(session: Session, *workload_keys: str, seconds: float = 0.0, trials: int = 16) -> Job:
@@ -196,18 +194,8 @@ def test_what_to_learn_from_are_the_fastest_of_other_workloads_of_the_kind(sessi
         )
 
 
-def placed_job(session: Session, *workloads: str) -> str:
-    job = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=1)
-    assert job is not None
-    assert job.lease is not None
-    jobs.set_placement(session, job.id, job.lease, PLACEMENT)
-    planned = [task(job.id, position, workload) for position, workload in enumerate(workloads)]
-    tuning_tasks.save_plan(session, job.id, planned)
-    return job.id
-
-
 def test_what_others_found_afterwards_is_left_out(session: Session) -> None:
-    first, second = (placed_job(session, "dense", "conv", "pool") for _ in range(2))
+    first, second = (running(session, "dense", "conv", "pool").id for _ in range(2))
     records.add(session, [record("dense", 3e-3, job_id=first), record("conv", 1e-3, job_id=first)])
     failed = record("pool", error=TrialError.RUN_ERROR, job_id=second)
     records.add(session, [record("dense", 2e-3, job_id=second), record("conv", 5e-3, job_id=second), failed])
@@ -217,7 +205,7 @@ def test_what_others_found_afterwards_is_left_out(session: Session) -> None:
 
 
 def test_a_job_that_measured_nothing_has_what_there_is(session: Session) -> None:
-    job = placed_job(session, "dense", "conv")
+    job = running(session, "dense", "conv").id
     assert tuning_tasks.bests_of_job(session, job) == {}
     records.add(session, [record("dense", 1e-3, job_id="j-other")])
     assert tuning_tasks.bests_of_job(session, job) == {"dense": 1e-3}
@@ -226,7 +214,7 @@ def test_a_job_that_measured_nothing_has_what_there_is(session: Session) -> None
 
 def test_the_fastest_is_found_by_an_index(sqlite_database: Database) -> None:
     with sqlite_database.transaction() as session:
-        job = placed_job(session, "dense")
+        job = running(session, "dense").id
         records.add(session, [record("dense", 1e-3, job_id=job)])
     steps = plans(sqlite_database, lambda session: tuning_tasks.bests_of_job(session, job))
     assert any("COVERING INDEX ix_records_lookup" in step for step in steps), steps

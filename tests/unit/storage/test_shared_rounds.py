@@ -22,9 +22,9 @@ from tests.support.storage.factories import DEVICE, NOW, TOOLCHAIN, add_job, off
 LEASE = 30.0
 
 
-def led(session: Session, leader: str = "leader") -> tuple[str, Lease]:
+def led(session: Session) -> tuple[str, Lease]:
     job = add_job(session)
-    return job.id, take(session, job.id, leader)
+    return job.id, take(session, job.id, "leader")
 
 
 def take(session: Session, job_id: str, leader: str, *, at: float = 0.0) -> Lease:

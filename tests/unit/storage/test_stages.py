@@ -20,20 +20,12 @@ from domain.stage_results import (
     Strategy,
     TuneResult,
 )
-from storage import codec, jobs, stages
+from storage import codec, stages
 from storage.tables import StageRow
 from tests.support import stage_results
-from tests.support.storage.factories import NOW, add_job
+from tests.support.storage.factories import NOW
 
 TIMES = {"started_at": NOW, "finished_at": NOW}
-
-
-@pytest.fixture
-def held(session: Session) -> tuple[str, Lease]:
-    job = jobs.claim(session, add_job(session).id, worker_id="w", now=NOW, lease_seconds=60, max_attempts=3)
-    assert job
-    assert job.lease
-    return job.id, job.lease
 
 
 def test_every_stage_has_a_kind_of_result() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from sqlalchemy.exc import IntegrityError
@@ -29,8 +29,8 @@ def told(session: Session) -> Job:
     return job
 
 
-def lease_of(session: Session, job_id: str, now: datetime = NOW) -> Lease:
-    job = jobs.claim(session, job_id, worker_id="w1", now=now, lease_seconds=60, max_attempts=1)
+def lease_of(session: Session, job_id: str) -> Lease:
+    job = jobs.claim(session, job_id, worker_id="w1", now=NOW, lease_seconds=60, max_attempts=1)
     assert job
     assert job.lease
     return job.lease

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from storage.blobs.s3 import S3BlobStore
 from storage.database import Database, migrate
 from tests.support.storage.buckets import Bucket
 from tests.support.storage.factories import FACTS, NOW
+from tests.support.threads import THREADS, at_once
 
 LATER = NOW + timedelta(days=20_000)
 """By whatever clock: bytes that are put during a test are old then."""
@@ -64,20 +64,12 @@ def test_the_first_who_claims_a_store_has_it(store: BlobStore) -> None:
 
 
 def test_of_many_who_claim_a_store_at_once_one_has_it(store: BlobStore) -> None:
-    told, together = {}, threading.Barrier(8)
+    def claim(number: int) -> str | None:
+        store.claim(f"d-{number}")
+        return store.owner()
 
-    def claim(name: str) -> None:
-        together.wait()
-        store.claim(name)
-        told[name] = store.owner()
-
-    threads = [threading.Thread(target=claim, args=(f"d-{number}",)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(told) == 8
-    assert set(told.values()) == {store.owner()} < set(told)
+    owners = set(at_once(claim))
+    assert owners == {store.owner()} < {f"d-{number}" for number in range(THREADS)}
 
 
 def test_the_marker_is_no_blob(store: BlobStore, tmp_path: Path) -> None:
@@ -250,17 +242,8 @@ def test_an_identity_is_made_once_and_renewed_when_that_is_wanted(session: Sessi
 
 
 def test_all_who_ask_at_once_hear_the_same(database: Database) -> None:
-    heard, together = [], threading.Barrier(6)
-
-    def ask() -> None:
-        together.wait()
+    def ask(_: int) -> str:
         with database.transaction() as session:
-            heard.append(ownership.own_identity(session, now=NOW))
+            return ownership.own_identity(session, now=NOW)
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(heard) == 6
-    assert len(set(heard)) == 1
+    assert len(set(at_once(ask))) == 1

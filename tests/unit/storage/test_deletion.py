@@ -20,6 +20,7 @@ from storage.database import Database
 from storage.deletion import Prospect
 from tests.support.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
 from tests.support.storage.memory_blobs import MemoryBlobStore
+from tests.support.threads import at_once
 
 DAY = timedelta(days=1)
 
@@ -173,28 +174,18 @@ def test_who_names_bytes_waits_for_who_removes_them(postgresql_database: Databas
                 models.add(other, digest=digest, name="m", size_bytes=1, facts=FACTS, now=NOW)
                 order.append("added")
 
-        thread = threading.Thread(target=add)
-        thread.start()
-        thread.join(timeout=0.5)
-        assert thread.is_alive()
+        thread = waiting(add)
         order.append("removed")
     thread.join(timeout=10)
     assert order == ["removed", "added"]
 
 
 def test_one_of_many_claims_a_periodic_task(database: Database) -> None:
-    taken = []
-
-    def take() -> None:
+    def take(_: int) -> bool:
         with database.transaction() as session:
-            taken.append(periodic_tasks.take(session, "gc", every=DAY, now=NOW))
+            return periodic_tasks.take(session, "gc", every=DAY, now=NOW)
 
-    threads = [threading.Thread(target=take) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(taken) == [False] * 5 + [True]
+    assert sum(at_once(take)) == 1
     with database.transaction() as session:
         assert not periodic_tasks.take(session, "gc", every=DAY, now=NOW + DAY / 2)
         assert periodic_tasks.take(session, "other", every=DAY, now=NOW + DAY / 2)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +19,7 @@ from storage import codec, jobs, queue, tokens
 from storage.database import Database
 from storage.tables import JobRow
 from tests.support.storage.factories import DIGEST, NOW, add_model
+from tests.support.threads import at_once
 
 PAUSE = 10.0
 MAX_ATTEMPTS = 5
@@ -249,19 +248,14 @@ def explained(session: Session) -> str:
 
 
 def test_workers_that_look_at_once_claim_different_jobs_and_keep_turns(database: Database) -> None:
-    threads = 8
     with database.transaction() as session:
         add_jobs(session, *(queued(f"a{n}", n, owner="ann") for n in range(20)))
         add_jobs(session, *(queued(f"b{n}", 50 + n, owner="bob") for n in range(20)))
-    start = threading.Barrier(threads)
 
     def take(_number: int) -> str:
-        start.wait()
         with database.transaction() as session:
             job = claim_next(session, 100)
         assert job
         return job.id
 
-    with ThreadPoolExecutor(threads) as pool:
-        taken = list(pool.map(take, range(threads)))
-    assert sorted(taken) == ["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3"]
+    assert sorted(at_once(take)) == ["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3"]

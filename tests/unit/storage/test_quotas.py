@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
 import pytest
@@ -20,8 +17,8 @@ from storage import artifacts, data_sets, jobs, owners, queue, quotas, tokens
 from storage.database import Database
 from storage.tables import digest_of
 from tests.support.storage.factories import DIGEST, NOW, add_model, artifact
+from tests.support.threads import THREADS, at_once
 
-_THREADS = 8
 REQUEST = JobRequest(model_digest=DIGEST, budget=Budget(trials=64))
 
 
@@ -91,7 +88,7 @@ def test_two_requests_at_once_do_not_both_take_the_last_place(database: Database
 def test_two_workers_at_once_do_not_both_take_the_last_place(database: Database) -> None:
     with database.transaction() as session:
         limited = token(session, running_jobs=3)
-        queued = [add(session, limited) for _ in range(_THREADS)]
+        queued = [add(session, limited) for _ in range(THREADS)]
 
     def take(number: int) -> bool:
         with database.transaction() as session:
@@ -99,19 +96,7 @@ def test_two_workers_at_once_do_not_both_take_the_last_place(database: Database)
 
     assert sum(at_once(take)) == 3
     with database.reading() as session:
-        assert len(quotas.held(session, queued)) == _THREADS - 3
-
-
-def at_once(action: Callable[[int], bool]) -> list[bool]:
-    """What the action returns in threads that start together."""
-    start = threading.Barrier(_THREADS)
-
-    def run(number: int) -> bool:
-        start.wait()
-        return action(number)
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(run, range(_THREADS)))
+        assert len(quotas.held(session, queued)) == THREADS - 3
 
 
 def test_a_job_beyond_the_limit_waits_until_there_is_room(session: Session) -> None:
@@ -194,7 +179,7 @@ def test_stored_bytes_are_the_owners_models_and_artifacts(session: Session) -> N
 
 def test_two_tokens_of_one_owner_at_once_do_not_both_take_the_last_bytes(database: Database) -> None:
     with database.transaction() as session:
-        digests = [digest_of(f"model {number}") for number in range(_THREADS)]
+        digests = [digest_of(f"model {number}") for number in range(THREADS)]
         sizes = {add_model(session, digest).size_bytes for digest in digests}
         assert sizes == {585_532}
         room = Quota(stored_bytes=3 * 585_532)

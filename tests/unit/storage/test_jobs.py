@@ -250,6 +250,18 @@ def test_jobs_are_listed_by_target_tuner_and_time(session: Session) -> None:
     assert found(created_after=NOW, created_before=NOW) == set()
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("CLS", 3), ("nightly", 1), ("ightl", 1), ("MAI", 1), ("j-", 3), ("-", 0), ("%", 0), ("_", 0), ("branch", 0)],
+)
+def test_jobs_by_part_of_a_name(session: Session, text: str, found: int) -> None:
+    add_job(session)
+    add_job(session, group="nightly")
+    add_job(session, labels={"branch": "main"})
+    page, _ = jobs.page(session, text=text, limit=10)
+    assert len(page) == found
+
+
 @pytest.mark.parametrize("token", ["", "x", "aGVsbG8", "MjAyNi0wMS0wMSBqLTE", "\N{SNOWMAN}", "a" * 5000])
 def test_a_made_up_page_token_is_refused(session: Session, token: str) -> None:
     with pytest.raises(errors.InvalidPageToken):

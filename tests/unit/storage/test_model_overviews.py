@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from domain.artifacts import Variant
 from domain.jobs import Budget, JobRequest
 from storage import artifacts, jobs, model_overviews
+from storage.model_overviews import Gain, ModelName
 from storage.tables import digest_of
 from tests.support.storage.factories import DIGEST, NOW, add_job, add_model, artifact, report
 
@@ -65,3 +68,26 @@ def test_of_each_place_and_toolchain_the_fastest_is_told(session: Session) -> No
     assert found[0] == best
     assert sorted(found[1:]) == sorted(differing)
     assert len(model_overviews.fastest(session, DIGEST, most=3)) == 3
+
+
+def test_models_by_digest(session: Session) -> None:
+    add_model(session)
+    other = add_model(session, OTHER)
+    assert model_overviews.model_names(session, [DIGEST, other.digest, "none"]) == {
+        DIGEST: ModelName(id=f"m-{DIGEST[:12]}", name="cls.onnx"),
+        other.digest: ModelName(id=other.id, name="cls.onnx"),
+    }
+    assert model_overviews.model_names(session, []) == {}
+
+
+def test_gains_by_artifact(session: Session) -> None:
+    job_id = add_job(session).id
+    tuned = artifacts.add(session, artifact(job_id, "tuned"))
+    untuned = artifacts.add(session, artifact(job_id, "untuned", report=report(tuned=2e-3)))
+    unproven = replace(report(), timings={}, speedup_over_untuned=1.0, speedup_over_reference=None)
+    built = artifacts.add(session, artifact(job_id, "built", report=unproven))
+    assert model_overviews.gains(session, [tuned.id, untuned.id, built.id, "a-none"]) == {
+        tuned.id: Gain(published=Variant.TUNED, median=0.5e-3, over_untuned=2.0, over_reference=1.6),
+        untuned.id: Gain(published=Variant.UNTUNED, median=1e-3, over_untuned=1.0, over_reference=0.8),
+        built.id: Gain(published=Variant.TUNED, median=None, over_untuned=1.0, over_reference=None),
+    }

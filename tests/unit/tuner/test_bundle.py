@@ -532,3 +532,21 @@ def test_a_readme_tells_the_limits_and_what_was_fed() -> None:
     text = bundle_texts.readme(MANIFEST, dataclasses.replace(report, verifications={Variant.TUNED: nothing}), [])
     assert "(at least 90.0%) | not compared: no finite number in the reference |" in text
     assert bundle.evidence(report)["verification"]["tuned"]["outputs"][0]["top1"] == 0.9375
+
+
+@pytest.mark.parametrize(
+    ("megahertz", "told"), [((3000.0, 3700.0), ", 3000 to 3700 MHz,"), ((2595.9, 2596.2), ", 2596 MHz,")]
+)
+def test_one_frequency_is_no_range(megahertz: tuple[float, float], told: str) -> None:
+    assert REPORT.conditions is not None
+    conditions = dataclasses.replace(REPORT.conditions, megahertz=megahertz)
+    report = dataclasses.replace(REPORT, conditions=conditions)
+    assert told in bundle_texts.readme(MANIFEST, report, [])
+
+
+def test_a_library_returns_an_error_where_other_files_end_the_process() -> None:
+    told = " ".join(bundle_texts.readme(MANIFEST, REPORT, ["libmodel.so", "mod.so", "mod.json"]).split())
+    assert "lacks its instructions, `libmodel.so` returns an error that names them, and other files end" in told
+    assert "pip install '.[run]'" in told
+    told = " ".join(bundle_texts.readme(MANIFEST, REPORT, ["mod.so"]).split())
+    assert "lacks its instructions, they end the process:" in told

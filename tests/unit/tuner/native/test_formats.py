@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from domain.records import TrialError
 from tuner.native import ansor, autotvm, metaschedule
-from tuner.native.lines import DEEPEST, LONGEST_LINE_BYTES, NativeRecord, Refused
+from tuner.native.lines import DEEPEST, LONGEST_LINE_BYTES, NativeRecord, Refused, as_unbuildable, as_wrong
 
 LINES = Path(__file__).parent / "lines"
 AUTOTVM = (LINES / "autotvm.jsonl").read_text().splitlines()
@@ -191,6 +191,19 @@ def test_a_pickled_line_of_autotvm_is_refused() -> None:
     for line in (f"llvm\t{pickled}\t{pickled}\t{pickled}", f"llvm\t{pickled}\t{pickled}\t{pickled}\t0.2"):
         with pytest.raises(Refused, match="not JSON"):
             autotvm.read(line)
+
+
+@pytest.mark.parametrize("tuner", FORMATS)
+def test_a_line_becomes_that_of_a_failure_of_the_same_schedule(tuner: str) -> None:
+    read, (line, *_) = FORMATS[tuner]
+    before = read(line)
+    assert before.latencies
+    for rewrite, error in ((as_wrong, TrialError.WRONG_RESULT), (as_unbuildable, TrialError.BUILD_ERROR)):
+        after = read(rewrite(tuner, line))
+        # Lines of MetaSchedule have no kinds of failure.
+        assert (after.latencies, after.error) == ((), TrialError.UNKNOWN if tuner == "metaschedule" else error)
+        assert (after.workload_key, after.schedule_digest) == (before.workload_key, before.schedule_digest)
+        assert (after.target, after.threads, after.finished_at) == (before.target, before.threads, before.finished_at)
 
 
 @pytest.mark.parametrize("place", ["-1", "1", "true", "0.0", '"0"', "null", "[0]"])

@@ -11,7 +11,7 @@ import struct
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support import models
@@ -57,16 +57,6 @@ def _zipped(content: bytes) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("../../model.onnx", content)
-    return packed.getvalue()
-
-
-def _tarred(files: Mapping[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
 
 
@@ -192,19 +182,19 @@ def _archives() -> Iterator[Hostile]:
     whole, add = models.small_network(), [node("Add", ["x", "w"], ["y"])]
 
     def weights(*tensors: bytes) -> bytes:
-        return _tarred({"model.onnx": simple(add, tensors), "weights": bytes(16)})
+        return tars.packed({"model.onnx": simple(add, tensors), "weights": bytes(16)})
 
     linked = tarfile.TarInfo("weights")
     linked.type, linked.linkname = tarfile.SYMTYPE, "/etc/passwd"
     yield from _refused(
         "archive",
-        tar_with_a_path=_tarred({"../../etc/cron.d/model.onnx": whole}),
-        tar_with_an_absolute_path=_tarred({"model.onnx": whole, "/etc/cron.d/weights": b"*"}),
-        tar_of_two_models=_tarred({"model.onnx": whole, "other/model.onnx": whole}),
-        tar_without_a_model=_tarred({"weights": bytes(16)}),
-        tar_with_a_link=linked.tobuf() + _tarred({"model.onnx": simple(add, [elsewhere("weights")])}),
-        tar_with_a_file_twice=_tarred({"model.onnx": whole, "./model.onnx": whole}),
-        tar_that_ends_early=_tarred({"model.onnx": whole})[:700],
+        tar_with_a_path=tars.packed({"../../etc/cron.d/model.onnx": whole}),
+        tar_with_an_absolute_path=tars.packed({"model.onnx": whole, "/etc/cron.d/weights": b"*"}),
+        tar_of_two_models=tars.packed({"model.onnx": whole, "other/model.onnx": whole}),
+        tar_without_a_model=tars.packed({"weights": bytes(16)}),
+        tar_with_a_link=linked.tobuf() + tars.packed({"model.onnx": simple(add, [elsewhere("weights")])}),
+        tar_with_a_file_twice=tars.packed({"model.onnx": whole, "./model.onnx": whole}),
+        tar_that_ends_early=tars.packed({"model.onnx": whole})[:700],
         **{f"tar_of_{name}": content for name, content in tars.hostile().items()},
     )
     yield from _refused(
@@ -220,9 +210,9 @@ def _archives() -> Iterator[Hostile]:
         tar_and_another_length=weights(elsewhere("weights", length=12)),
     )
     large = [elsewhere("weights", f"w{place}", size=2**20) for place in range(600)]
-    packed = _tarred({"model.onnx": simple(add, [elsewhere("weights"), *large]), "weights": bytes(2**22)})
+    packed = tars.packed({"model.onnx": simple(add, [elsewhere("weights"), *large]), "weights": bytes(2**22)})
     yield from _refused("too_large", tar_of_the_same_bytes_600_times=packed)
-    yield from _refused("not_onnx", tar_of_a_text=_tarred({"model.onnx": b"<script>alert(1)</script>"}))
+    yield from _refused("not_onnx", tar_of_a_text=tars.packed({"model.onnx": b"<script>alert(1)</script>"}))
 
 
 def _names() -> Iterator[Hostile]:

@@ -1,10 +1,22 @@
-"""Archives made to stop or crash whoever opens them with ``tarfile``."""
+"""Archives, and some made to stop or crash whoever opens them with ``tarfile``."""
 
 from __future__ import annotations
 
+import io
 import tarfile
+from collections.abc import Mapping
 
 _BLOCK = 512
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return archive.getvalue()
 
 
 def hostile() -> dict[str, bytes]:

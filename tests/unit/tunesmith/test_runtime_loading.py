@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
 import json
 import sys
-import tarfile
 import types
 from pathlib import Path
 
 import pytest
+
+from tests.support.hostile.tars import packed
 
 
 @pytest.fixture
@@ -32,11 +32,7 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def tar(path: Path, **files: bytes) -> Path:
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name.replace("_", "."))
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    path.write_bytes(packed({name.replace("_", "."): content for name, content in files.items()}))
     return path
 
 

@@ -66,9 +66,9 @@ class Seeded:
 class Seeder:
     """Makes jobs of one service; every number comes from ``seed``."""
 
-    def __init__(self, service: Service, *, now: datetime | None = None, seed: int = 0) -> None:
+    def __init__(self, service: Service, *, seed: int = 0) -> None:
         self._service = service
-        self._now = now or datetime.now(UTC)
+        self._now = datetime.now(UTC)
         self._models: dict[tuple[str, str], Model] = {}
         self._chance = random.Random(seed)  # noqa: S311 - for numbers that are looked at
 
@@ -154,9 +154,9 @@ class Seeder:
             workers.beat(session, worker)
 
 
-def seed(service: Service, *, trials: int = 12, now: datetime | None = None) -> Seeded:
+def seed(service: Service, *, trials: int) -> Seeded:
     """``trials`` of each tuning task: what takes the time."""
-    seeder = Seeder(service, now=now)
+    seeder = Seeder(service)
     nightly = {"labels": {"branch": "main", "commit": "4f2c9e1"}, "group": "nightly"}
     succeeded = seeder.succeeded(RESNET, age=timedelta(hours=5), trials=trials, **nightly)
     nothing = seeder.succeeded(CLASSIFIER, age=timedelta(days=2), trials=min(trials, 8), gain=0.99)

@@ -38,20 +38,20 @@ class Various:
     """A job of another model."""
 
 
-def add(service: Service, *, trials: int = 2) -> Various:
+def add(service: Service) -> Various:
     """In a database that has nothing of it yet."""
     seeder = Seeder(service, seed=7)
     hours = iter(range(2, 40, 7))
 
     def job(**how: Any) -> str:
-        return seeder.succeeded(RESNET, age=timedelta(hours=next(hours)), trials=trials, **how)
+        return seeder.succeeded(RESNET, age=timedelta(hours=next(hours)), trials=2, **how)
 
     found = Various(
         auto=job(gain=1.9),
         ansor=job(gain=1.6, tuner=Tuner.ANSOR, priority=2),
         quantized=_quantized(service, job(gain=2.6, precision=Precision.INT8)),
         by_relax=_by_relax(service, job(gain=1.8, owner="someone-else")),
-        running=seeder.running(CLASSIFIER, share=0.5, age=timedelta(minutes=1), trials=trials),
+        running=seeder.running(CLASSIFIER, share=0.5, age=timedelta(minutes=1), trials=2),
     )
     seeder.fleet(found.running)
     _fleet(service)

@@ -70,8 +70,8 @@ def floats(name: str, *shape: int) -> bytes:
     return tensor(name, shape, FLOAT, struct.pack("<f", 0.5) * count)
 
 
-def truth(name: str, *, value: bool = True) -> bytes:
-    return tensor(name, [], BOOL, bytes([value]))
+def truth(name: str) -> bytes:
+    return tensor(name, [], BOOL, bytes([True]))
 
 
 def end(name: str, shape: Sequence[int | str] | None, kind: int = FLOAT) -> bytes:

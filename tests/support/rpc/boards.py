@@ -38,8 +38,8 @@ class Rack:
     def tracker(self) -> Tracker:
         return Tracker(self.address)
 
-    def runner(self, key: str = KEY, session_timeout: float = 30.0) -> dict[str, object]:
-        return {"kind": "rpc", "tracker": self.address, "key": key, "session_timeout": session_timeout}
+    def runner(self, key: str = KEY) -> dict[str, object]:
+        return {"kind": "rpc", "tracker": self.address, "key": key, "session_timeout": 30.0}
 
     def start_tracker(self) -> None:
         self._start("tracker", "rpc_tracker", "--host=127.0.0.1", f"--port={self.port}", f"--port-end={self.port + 1}")

@@ -29,9 +29,9 @@ class Redis:
     def log(self) -> Path:
         return self.folder / "broker.log"
 
-    def url(self, *, port: int | None = None, database: int = 0) -> str:
+    def url(self, *, port: int | None = None) -> str:
         """As ``TUNESMITH_BROKER_URL`` has it; ``port`` is another one than the server's, such as a proxy's."""
-        return f"redis://127.0.0.1:{port or self.port}/{database}"
+        return f"redis://127.0.0.1:{port or self.port}/0"
 
     def start(self) -> None:
         options = {

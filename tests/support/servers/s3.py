@@ -79,12 +79,12 @@ class S3:
 
 
 @contextlib.contextmanager
-def running(*, bucket: str = BUCKET) -> Iterator[S3]:
+def running() -> Iterator[S3]:
     folder = Path(tempfile.mkdtemp(prefix="tunesmith-s3-"))
     server = S3(folder=folder, port=processes.free_port())
     try:
         server.start()
-        server.create_bucket(bucket)
+        server.create_bucket(BUCKET)
         yield server
     finally:
         server.stop()

@@ -21,7 +21,7 @@ class Engines(StrEnum):
     """A program that answers by script, as quickly as it should."""
 
 
-def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path, trial_seconds: float) -> dict[str, str]:
+def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path) -> dict[str, str]:
     """Make the scripts; returns the settings that name them."""
     folder.mkdir(parents=True, exist_ok=True)
     witnesses.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,6 @@ def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path, trial_seco
             exports |= {"TUNESMITH_ENGINE_PLUGINS": witness.__name__} if name == "relay" else {}
             command = f'exec {shlex.quote(str(_interpreter(name)))} "$@"'
         else:
-            exports |= {scripted_engine.TRIAL_SECONDS: str(trial_seconds)}
             # Instead of the module that comes as "-m tuner.engines.NAME".
             command = f'shift 2\nexec {shlex.quote(sys.executable)} -m {scripted_engine.__name__} {name} "$@"'
         lines = [f"export {variable}={shlex.quote(value)}" for variable, value in exports.items()]

@@ -68,7 +68,6 @@ class Topology:
     redis_proxy: Proxy
     s3_proxy: Proxy
     settings: dict[str, str]
-    trial_seconds: float
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     small_disks: frozenset[str] = frozenset()
     """Hosts whose home folder is a small file system of its own, where we may make one."""
@@ -114,7 +113,6 @@ class Topology:
             self.kind,
             mark=self.mark,
             witnesses=host.witnesses,
-            trial_seconds=self.trial_seconds,
         )
         return {
             **known,
@@ -230,7 +228,6 @@ def running(
     kind: Engines,
     workers: Mapping[str, str],
     settings: Mapping[str, str] | None = None,
-    trial_seconds: float = 0.15,
     small_disks: frozenset[str] = frozenset(),
     keep: Path | None = None,
 ) -> Iterator[Topology]:
@@ -253,7 +250,6 @@ def running(
             redis_proxy=stack.enter_context(proxy.before(broker.port)),
             s3_proxy=stack.enter_context(proxy.before(blobs.port)),
             settings={**QUICK, **(settings or {})},
-            trial_seconds=trial_seconds,
             small_disks=small_disks,
         )
         stack.callback(topology.stop)

@@ -1,8 +1,8 @@
 """``python -m tests.support.topology.scripted_engine NAME --event-fd N``: the scripted engine as a process.
 
-For faults in which it does not matter what an engine computes: it speaks the real protocol, and its trials take
-``TUNESMITH_TEST_TRIAL_SECONDS``. The size of a job's input chooses what it does, so that jobs differ without settings:
-every size has tuning tasks of its own, and ``POISON`` kills each engine that measures it.
+For faults in which it does not matter what an engine computes: it speaks the real protocol. The size of a job's input
+chooses what it does, so that jobs differ without settings: every size has tuning tasks of its own, and ``POISON`` kills
+each engine that measures it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import Emitter
 
 POISON = 13
-TRIAL_SECONDS = "TUNESMITH_TEST_TRIAL_SECONDS"
+_TRIAL_SECONDS = 0.15
 _METHODS = (
     "check",
     "quantize",
@@ -92,7 +92,7 @@ def serve(engine: ScriptedEngine, own: Mapping[str, serving.Handler]) -> int:
 def main() -> int:
     name = sys.argv.pop(1)
     print(f"the scripted {name} engine", file=sys.stderr, flush=True)  # noqa: T201 - as TVM does, for the job's log
-    script = Script(seconds_per_trial=float(os.environ.get(TRIAL_SECONDS, "0.2")))
+    script = Script(seconds_per_trial=_TRIAL_SECONDS)
     engine = WatchedEngine(script, {**HELLO, "engine": name, "host": {}, "methods": []})
     return serve(
         engine, {"inspect": inspect, "prepare": prepare, "extract": lambda params, _: extract(engine, script, params)}

@@ -30,10 +30,10 @@ def job_for(session: Session, owner: str, digest: str = DIGEST) -> Job:
     return jobs.create(session, JobRequest(model_digest=digest, budget=Budget(trials=1)), now=NOW, owner=owner)
 
 
-def owned(session: Session, *names: str, job_of: str = "ann") -> tuple[Model, str]:
+def owned(session: Session, *names: str) -> tuple[Model, str]:
     """A model of these owners, and an artifact that a job of one of them made."""
     model = add_model(session)
-    job = job_for(session, job_of)
+    job = job_for(session, "ann")
     for name in names:
         owners.add_model(session, model.digest, name, now=NOW)
     jobs.request_cancel(session, job.id, now=NOW)

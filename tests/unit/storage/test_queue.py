@@ -75,12 +75,12 @@ def order(session: Session, at: float = 0.0, **changes: Any) -> list[str]:
     return list(queue.in_order(session, rules(at, **changes)))
 
 
-def claim_next(session: Session, at: float, lease: float = 1000.0) -> Job | None:
+def claim_next(session: Session, at: float) -> Job | None:
     queue.lock(session)
     job_id = next(queue.in_order(session, rules(at)), None)
     if job_id is None:
         return None
-    return jobs.claim(session, job_id, worker_id="w", now=moment(at), lease_seconds=lease, max_attempts=MAX_ATTEMPTS)
+    return jobs.claim(session, job_id, worker_id="w", now=moment(at), lease_seconds=1000.0, max_attempts=MAX_ATTEMPTS)
 
 
 def test_the_most_urgent_and_then_the_oldest_goes_first(session: Session) -> None:

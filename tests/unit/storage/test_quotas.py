@@ -37,9 +37,9 @@ def claim(session: Session, job_id: str, *, at: float = 0, lease: float = 60) ->
     return jobs.claim(session, job_id, worker_id="w", now=moment(at), lease_seconds=lease, max_attempts=9)
 
 
-def end(session: Session, job: Job, *, at: float = 0) -> None:
+def end(session: Session, job: Job) -> None:
     assert job.lease
-    assert jobs.finish(session, job.id, job.lease, state=JobState.SUCCEEDED, now=moment(at))
+    assert jobs.finish(session, job.id, job.lease, state=JobState.SUCCEEDED, now=NOW)
 
 
 def waiting(session: Session, at: float) -> list[str]:

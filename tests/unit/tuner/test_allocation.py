@@ -47,7 +47,6 @@ def spend(
     latency: Callable[[str, int], float | None],
     *,
     rounds: int = 10_000,
-    seconds: float | None = None,
 ) -> list[str]:
     """Run rounds whose best latency is ``latency(workload, trials done)``; returns whose they were."""
     order = []
@@ -62,7 +61,6 @@ def spend(
             trials=following.trials,
             best_latency=latency(following.workload_key, done),
             exhausted=False,
-            seconds=seconds,
         )
     return order
 

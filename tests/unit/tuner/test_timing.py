@@ -125,7 +125,7 @@ def test_the_shortest_benchmark_is_kept_back_for() -> None:
 # one by itself
 
 
-def waking(seconds: float, asleep: float) -> Timed[Variant]:
+def waking() -> Timed[Variant]:
     """A build whose threads share a core in the first seconds of each request, and so take twice as long."""
 
     def take_time(params: Json, _: OnEvent) -> Json:
@@ -133,7 +133,7 @@ def waking(seconds: float, asleep: float) -> Timed[Variant]:
         for _sample in range(params["repeat"]):
             started = passed
             for _run in range(params["number"]):
-                passed += seconds * (2 if passed < asleep else 1)
+                passed += 3e-4 * (2 if passed < 0.015 else 1)
             samples.append((passed - started) / params["number"])
         return {"samples": samples}
 
@@ -142,8 +142,8 @@ def waking(seconds: float, asleep: float) -> Timed[Variant]:
 
 @pytest.mark.parametrize("number", [None, 1, 7, 500])
 def test_a_build_by_itself_takes_as_long_as_among_others(number: int | None) -> None:
-    compared = run([waking(3e-4, 0.015)])[Variant.TUNED]
-    counted, samples = alone(waking(3e-4, 0.015), samples=50, number=number, pause=lambda _: None)
+    compared = run([waking()])[Variant.TUNED]
+    counted, samples = alone(waking(), samples=50, number=number, pause=lambda _: None)
     assert counted == (number or 67)
     assert len(samples) == 50
     assert samples == pytest.approx([compared.median] * 50)

@@ -61,8 +61,8 @@ def task(position: int, **changes: Any) -> Event:
     return event("progress", tasks=[{**data, **changes}], **_AHEAD)
 
 
-def rendered(progress: Progress, *, width: int, height: int = 24) -> str:
-    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+def rendered(progress: Progress, *, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, height=24, force_terminal=True, color_system=None)
     console.print(LiveView(progress, console).render())
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

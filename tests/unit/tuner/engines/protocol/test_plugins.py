@@ -11,9 +11,9 @@ from tuner.engines.protocol.plugins import PluginError, Registry
 from tuner.engines.protocol.serving import EngineFailure
 
 
-def package(folder: Path, name: str, source: str, *, version: str = "1.0") -> None:
+def package(folder: Path, name: str, source: str) -> None:
     (folder / name).mkdir()
-    (folder / name / "__init__.py").write_text(f"__version__ = {version!r}\n{source}")
+    (folder / name / "__init__.py").write_text(f"__version__ = '1.0'\n{source}")
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ def brute_force(network: LayoutNetwork, states: States) -> float:
     return min(graph_layout.seconds(network, dict(zip(groups, choice, strict=True)), transform) for choice in choices)
 
 
-def convolution(group: str, *inputs: int, elements: int = 100) -> LayoutOperator:
-    return LayoutOperator(kind=OperatorKind.CHOSEN, elements=elements, inputs=inputs, group=group)
+def convolution(group: str, *inputs: int) -> LayoutOperator:
+    return operator(OperatorKind.CHOSEN, *inputs, group=group)
 
 
 def operator(kind: OperatorKind, *inputs: int, elements: int = 100, **more: Any) -> LayoutOperator:
@@ -50,10 +50,10 @@ def chain(length: int) -> LayoutNetwork:
 
 
 @st.composite
-def networks(draw: Any, *, kinds: Sequence[OperatorKind] = tuple(OperatorKind)) -> tuple[LayoutNetwork, States]:
+def networks(draw: Any) -> tuple[LayoutNetwork, States]:
     operators: list[LayoutOperator] = [SOURCE]
     for _ in range(draw(st.integers(min_value=1, max_value=7))):
-        kind = draw(st.sampled_from([*kinds, OperatorKind.CHOSEN]))
+        kind = draw(st.sampled_from([*OperatorKind, OperatorKind.CHOSEN]))
         earlier = st.integers(min_value=0, max_value=len(operators) - 1)
         count = (
             0

@@ -60,9 +60,9 @@ class Builders:
         return self._outcomes
 
 
-def limit_after(outcomes: list[Outcome], timeouts: AdaptiveTimeout, timeout: float = 10.0) -> float:
+def limit_after(outcomes: list[Outcome], timeouts: AdaptiveTimeout) -> float:
     builders = Builders(outcomes)
-    Measurer._build(cast(Pool, builders), [], timeouts, timeout)
+    Measurer._build(cast(Pool, builders), [], timeouts, 10.0)
     return builders.limits[-1]
 
 

@@ -401,7 +401,7 @@ class ScriptedEngine:
             self._known.pop(key, None)
         known = self._known.setdefault(key, set())
         known |= _measured_before(params["history"], key)
-        offered = self._adopted(key, params, known, on_event)
+        offered = self._adopted(params, known, on_event)
         left = params["seconds"]
         for number in range(params["trials"]):
             if left is not None and number * self._script.seconds_per_trial >= left:
@@ -422,7 +422,7 @@ class ScriptedEngine:
         waited = {"queue_seconds": self._script.queue_seconds}
         return {"trials": params["trials"], "exhausted": False, "reason": "trials", **waited}
 
-    def _adopted(self, key: str, params: dict[str, Any], known: set[int], on_event: OnEvent) -> list[tuple[int, int]]:
+    def _adopted(self, params: dict[str, Any], known: set[int], on_event: OnEvent) -> list[tuple[int, int]]:
         """Ids and indices of the offered schedules of the space."""
         found: list[tuple[int, int]] = []
         if not params.get("candidates"):

@@ -157,7 +157,7 @@ def test_of_a_database_and_its_copy_one_takes_the_store(sqlite_database: Databas
 
 
 def test_a_store_that_is_taken_over_meanwhile_is_left(
-    sqlite_database: Database, other: Database, store: BlobStore, monkeypatch: pytest.MonkeyPatch
+    sqlite_database: Database, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(sqlite_database, store, b"ours")
     ownership.claim(sqlite_database, store, now=NOW)

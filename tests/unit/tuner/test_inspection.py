@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def uploaded(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def inspector(monkeypatch: pytest.MonkeyPatch) -> Inspector:
+def inspector() -> Inspector:
     return Inspector(spec=MISBEHAVING, python=Path(sys.executable), seconds=2.0)
 
 
@@ -51,9 +52,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
     def answer(params: object, _: object) -> dict[str, object]:
         raise failure
 
-    engine = FakeEngine({"inspect": answer})
-    monkeypatch.setattr(FakeEngine, "__enter__", lambda self: self, raising=False)
-    monkeypatch.setattr(FakeEngine, "__exit__", lambda self, *_: None, raising=False)
+    engine = nullcontext(FakeEngine({"inspect": answer}))
     monkeypatch.setattr("tuner.host.inspection.EngineSession.start", lambda *_, **__: engine)
 
 

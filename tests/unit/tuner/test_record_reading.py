@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,9 +25,8 @@ def read(reader: RecordReader, monkeypatch: pytest.MonkeyPatch, failure: Excepti
     def answer(*_: object, **__: object) -> NoReturn:
         raise failure
 
-    monkeypatch.setattr(FakeEngine, "__enter__", lambda self: self, raising=False)
-    monkeypatch.setattr(FakeEngine, "__exit__", lambda self, *_: None, raising=False)
-    starts = answer if isinstance(failure, errors.EngineStartFailed) else lambda *_, **__: FakeEngine({"read": answer})
+    engine = nullcontext(FakeEngine({"read": answer}))
+    starts = answer if isinstance(failure, errors.EngineStartFailed) else lambda *_, **__: engine
     monkeypatch.setattr("tuner.host.record_reading.EngineSession.start", starts)
     file = reader.home / "records"
     file.write_bytes(bytes(2 * 1024**2))

@@ -107,7 +107,7 @@ def test_a_failing_converter_is_the_plugins_failure(site: Path) -> None:
     assert caught.value.details == {"plugin": "twisting"}
 
 
-def test_a_failure_that_a_converter_means_stays_as_it_is(site: Path) -> None:
+def test_a_failure_that_a_converter_means_stays_as_it_is() -> None:
     def refuse(_: Any, __: Any) -> Any:
         raise EngineFailure("import_failed", "only two dimensions")
 

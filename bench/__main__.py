@@ -23,13 +23,10 @@ BENCHMARKS = {
     "large": "models with gigabytes of weights: uploaded, tuned and run, and the memory of every kind of process",
     "hostile": "malicious and damaged files: uploaded, read, run; how each ended, and the state of the service after",
 }
-_FORMER = {"zoo": "coverage"}
-"""Old names that scripts may still use."""
 
 
 def main() -> int:
     name, arguments = (sys.argv[1:2] or ["list"])[0], sys.argv[2:]
-    name = _FORMER.get(name, name)
     if name not in BENCHMARKS:
         if name != "list":
             sys.stderr.write(f"there is no benchmark {name!r}; these there are:\n")

@@ -26,6 +26,7 @@ from bench import engines, note, rows, show, zoo
 from bench.rows import Row
 from domain import errors
 from domain.artifacts import Variant
+from domain.jobs import Tuner
 from domain.ports import Engine
 from tuner.host import hardware
 from tuner.host.session import EngineSession
@@ -37,7 +38,7 @@ _TABLE = _PAGE.with_suffix(".csv")
 _ROWS = _ROOT / "build" / "coverage.json"
 ROUTES = {"relay + autotvm": "autotvm", "relay + ansor": "ansor", "relax + metaschedule": "metaschedule"}
 _USUAL_ROUTES = ("relay + autotvm", "relax + metaschedule")
-_ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
+_STEPS = ("imports", "verified", "tuned")
 QUICK = ("ppocr-cls",)
 """Models for ``--quick``, of the package that the demo fetches too."""
 _TRIAL_SECONDS = 120.0
@@ -81,20 +82,20 @@ def find(rows: Sequence[Row], model: str, route: str) -> Row | None:
 def summary(rows: Sequence[Row]) -> dict[str, int]:
     """Count the models, and those that at least one engine imports, verifies and tunes."""
     models = {row["model"] for row in rows}
-    reached = {step: {row["model"] for row in rows if row[step]} for step in ("imports", "verified", "tuned")}
+    reached = {step: {row["model"] for row in rows if row[step]} for step in _STEPS}
     return {"models": len(models), **{step: len(found) for step, found in reached.items()}}
 
 
 def _attempt(model: Prepared | str, route: str, options: argparse.Namespace) -> Row:
     if isinstance(model, str):
-        return {"imports": False, "verified": False, "tuned": False, "reason": model}
+        return {**dict.fromkeys(_STEPS, False), "reason": model}
     started = time.monotonic()
     found = _find_out(model, ROUTES[route], trials=options.trials, tasks=options.tasks)
     return {**found, "seconds": round(time.monotonic() - started, 1)}
 
 
 def _line(row: Row) -> str:
-    steps = [step for step in ("imports", "verified", "tuned") if row[step]]
+    steps = [step for step in _STEPS if row[step]]
     return f"{row['model']} {row['route']}: {', '.join(steps) or 'no'} {row.get('reason') or ''}"
 
 
@@ -142,10 +143,10 @@ def _prepare(model: zoo.ZooModel, home: Path, folder: Path) -> Prepared | str:
 
 def _find_out(model: Prepared, tuner: str, *, trials: int, tasks: int) -> Row:
     """Return how far the model gets, and what stopped it."""
-    cell: Row = {"imports": False, "verified": False, "tuned": False, "reason": None}
+    cell: Row = {**dict.fromkeys(_STEPS, False), "reason": None}
     try:
         with (
-            engines.start(_ENGINES[tuner], model.home, model.folder) as engine,
+            engines.start(Tuner(tuner).engine, model.home, model.folder) as engine,
             engines.start("onnx", model.home, model.folder) as reference,
         ):
             attempt = _Attempt(model, engine, reference, tuner)
@@ -280,7 +281,6 @@ row for every model and route, with its family, seconds, peak memory, commit and
 The table says nothing about speed.
 
 """
-_STEPS = ("imports", "verified", "tuned")
 _COLUMNS = (
     *("model", "family", "part", "route", *_STEPS, "seconds", "verify_seconds", "peak_mb", "tasks", "max_rel"),
     *("reason", "commit", "cpu"),

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from bench import hosting, note, zoo
 
-_CLI = [sys.executable, "-m", "tunesmith"]
-
 
 def main(arguments: Sequence[str], *, as_json: bool = True) -> int:
     options = _options(arguments)
@@ -37,7 +35,9 @@ def main(arguments: Sequence[str], *, as_json: bool = True) -> int:
             return status
         if status == 0:
             _say("\nthe bundle on its own, as you would run it, timed as in the comparison:")
-            status = subprocess.run([*_CLI, "run", bundle, "--print-time", "--repeat", "50"], check=False).returncode
+            status = subprocess.run(
+                [*hosting.CLI, "run", bundle, "--print-time", "--repeat", "50"], check=False
+            ).returncode
         if status == 0:
             _say(f"\nbundle   {bundle}")
             _say("again    ./run cli run " + f"{bundle} --print-time   # or unpack it and run example.py")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str], *, as_json: bool = True) -> int:
 
 def _tune(path: Path, model: zoo.ZooModel, seconds: float, bundle: Path, *, as_json: bool) -> int:
     shapes = [part for shape in model.shape_options for part in ("--input-shape", shape)]
-    command = [*_CLI, "tune", path, *shapes, "--tuner", "autotvm", "--seconds", f"{seconds:g}", "-o", bundle]
+    command = [*hosting.CLI, "tune", path, *shapes, "--tuner", "autotvm", "--seconds", f"{seconds:g}", "-o", bundle]
     command += ["--json"] if as_json else []
     try:
         return subprocess.run(command, check=False).returncode

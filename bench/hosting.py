@@ -13,7 +13,7 @@ from pathlib import Path
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
-_CLI = [sys.executable, "-m", "tunesmith"]
+CLI = [sys.executable, "-m", "tunesmith"]
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def running(home: Path, *, keep: bool = False, say: Callable[[str], None] = lamb
     say(f"service  starting (log: {log})")
     with log.open("ab") as stream:
         server = subprocess.Popen(
-            [*_CLI, "serve", "--port", "0"], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, process_group=0
+            [*CLI, "serve", "--port", "0"], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, process_group=0
         )
     try:
         _wait_until_ready(home, server, log)
@@ -56,7 +56,7 @@ def _serving(home: Path) -> bool:
     """Return whether a service for this home folder has a live worker, asked through the command line."""
     if not (home / "server.json").exists():
         return False
-    answer = subprocess.run([*_CLI, "workers", "--json"], check=False, capture_output=True)
+    answer = subprocess.run([*CLI, "workers", "--json"], check=False, capture_output=True)
     return answer.returncode == 0 and any(worker["alive"] for worker in json.loads(answer.stdout))
 
 

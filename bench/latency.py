@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 from bench import engines, hosting, note, show, zoo
@@ -147,7 +147,7 @@ def summary(models: Sequence[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def geomean(ratios: Sequence[float]) -> float | None:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+    return geometric_mean(ratios) if ratios else None
 
 
 @contextmanager

@@ -15,9 +15,9 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bench import engines, note, show
+from bench import engines, note, rows, show
+from bench.rows import Row
 from domain import errors
 from tuner.host import catalogue, environments
 from tuner.host.session import EngineSession
@@ -27,14 +27,12 @@ _SECONDS = 60.0
 EQUAL, WRONG = "equal", "wrong"
 ENGINES = ("relay", "relax")
 
-Row = dict[str, Any]
-
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     home = Path(os.environ["TUNESMITH_HOME"])
-    rows: list[Row] = [] if options.again or not options.rows.exists() else json.loads(options.rows.read_text())
-    known = {(row["case"], row["engine"]) for row in rows}
+    found = [] if options.again else rows.read(options.rows)
+    known = {(row["case"], row["engine"]) for row in found}
     with tempfile.TemporaryDirectory(prefix="tunesmith-operators-") as scratch:
         cases = _cases(home, Path(scratch) / "cases", options.cases)
         sessions = _Sessions(home, Path(scratch))
@@ -43,11 +41,11 @@ def main(arguments: Sequence[str]) -> int:
             if not missing or (options.operators and case["operator"] not in options.operators):
                 continue
             for row in _attempt(Path(scratch) / "cases" / case["name"], missing, sessions):
-                rows.append({"operator": case["operator"], "case": case["name"], "opset": case["opset"], **row})
+                found.append({"operator": case["operator"], "case": case["name"], "opset": case["opset"], **row})
                 note(f"{case['operator']} {case['name']} {row['engine']}: {row['outcome']} {row['reason'] or ''}")
-            _save(options.rows, rows)
+            rows.save(options.rows, found)
         sessions.close()
-    show({"summary": summary(rows), "operators": by_operator(rows)})
+    show({"summary": summary(found), "operators": by_operator(found)})
     return 0
 
 
@@ -99,13 +97,6 @@ def _cases(home: Path, folder: Path, count: int) -> list[Row]:
     command = [str(python), "-m", "bench.operator_cases", str(folder), str(count)]
     written: list[Row] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return written
-
-
-def _save(path: Path, rows: Sequence[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(rows, indent=1))
-    partial.replace(path)
 
 
 class _Sessions:

@@ -195,11 +195,11 @@ def _eight_bits(array: Any) -> Any:
     return (np.rint(array / step) * step).astype(np.float32)
 
 
-def _formula(operator: str, place: int, make: Callable[[str, str], list[Any]]) -> Change:
-    """Replace an operator of one operand: ``make`` returns the nodes from the operand's name to the result's."""
+def _formula(operator: str, make: Callable[[str, str], list[Any]]) -> Change:
+    """Replace the first of the operators: ``make`` returns the nodes from its one operand's name to the result's."""
 
     def apply(model: Any) -> None:
-        at, node = [(at, node) for at, node in enumerate(model.graph.node) if node.op_type == operator][place]
+        at, node = next((at, node) for at, node in enumerate(model.graph.node) if node.op_type == operator)
         made = make(node.input[0], node.output[0])
         nodes = [*model.graph.node[:at], *made, *model.graph.node[at + 1 :]]
         kept = [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes]
@@ -212,9 +212,9 @@ def _formula(operator: str, place: int, make: Callable[[str, str], list[Any]]) -
 class _Lines:
     """Nodes of a formula, written one after another."""
 
-    def __init__(self, start: str, end: str) -> None:
+    def __init__(self, end: str) -> None:
         self.nodes: list[Any] = []
-        self.start, self._end = start, end
+        self._end = end
 
     def do(self, operator: str, *operands: Any, last: bool = False, **attributes: Any) -> str:
         """Add a node; operands are names or numbers."""
@@ -232,7 +232,7 @@ class _Lines:
 
 def _tanh_for_erf(start: str, end: str) -> list[Any]:
     """The approximation that makes GELU of tanh: off by up to 3e-4."""
-    line = _Lines(start, end)
+    line = _Lines(end)
     x = line.do("Mul", start, math.sqrt(2))
     cube = line.do("Mul", line.do("Mul", line.do("Mul", x, x), x), 0.044715)
     line.do("Tanh", line.do("Mul", line.do("Add", x, cube), math.sqrt(2 / math.pi)), last=True)
@@ -241,7 +241,7 @@ def _tanh_for_erf(start: str, end: str) -> list[Any]:
 
 def _rational_tanh(start: str, end: str) -> list[Any]:
     """Padé's x (27 + x²) / (27 + 9 x²)."""
-    line = _Lines(start, end)
+    line = _Lines(end)
     square = line.do("Mul", start, start)
     above = line.do("Mul", start, line.do("Add", square, 27.0))
     line.do("Div", above, line.do("Add", line.do("Mul", square, 9.0), 27.0), last=True)
@@ -250,10 +250,9 @@ def _rational_tanh(start: str, end: str) -> list[Any]:
 
 def _series_erf(start: str, end: str) -> list[Any]:
     """Abramowitz and Stegun's 7.1.26, within 1.5e-7."""
-    line = _Lines(start, end)
+    line = _Lines(end)
     size = line.do("Abs", start)
     t = line.do("Reciprocal", line.do("Add", line.do("Mul", size, 0.3275911), 1.0))
-    total = t
     factors = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
     total = line.do("Mul", t, factors[0])
     for factor in factors[1:]:
@@ -264,20 +263,20 @@ def _series_erf(start: str, end: str) -> list[Any]:
 
 
 def _tanh_for_sigmoid(start: str, end: str) -> list[Any]:
-    line = _Lines(start, end)
+    line = _Lines(end)
     half = line.do("Tanh", line.do("Mul", start, 0.5))
     line.do("Add", line.do("Mul", half, 0.5), 0.5, last=True)
     return line.nodes
 
 
 def _exp_for_sigmoid(start: str, end: str) -> list[Any]:
-    line = _Lines(start, end)
+    line = _Lines(end)
     line.do("Reciprocal", line.do("Add", line.do("Exp", line.do("Neg", start)), 1.0), last=True)
     return line.nodes
 
 
 def _exp_for_tanh(start: str, end: str) -> list[Any]:
-    line = _Lines(start, end)
+    line = _Lines(end)
     power = line.do("Reciprocal", line.do("Add", line.do("Exp", line.do("Mul", start, 2.0)), 1.0))
     line.do("Sub", 1.0, line.do("Mul", power, 2.0), last=True)
     return line.nodes
@@ -285,7 +284,7 @@ def _exp_for_tanh(start: str, end: str) -> list[Any]:
 
 def _plain_softmax(start: str, end: str) -> list[Any]:
     """Without subtraction of the largest element."""
-    line = _Lines(start, end)
+    line = _Lines(end)
     powers = line.do("Exp", start)
     axes = numpy_helper.from_array(np.array([-1]), f"{end}_axes")
     line.nodes.append(helper.make_node("Constant", [], [f"{end}_axes"], value=axes))
@@ -355,30 +354,30 @@ CHANGES: dict[str, dict[str, Change]] = {
         "a leaky ReLU": _operator("Relu", "LeakyRelu", 1, alpha=1e-2),
     },
     "transformer": {
-        "an approximated GELU": _formula("Erf", 0, _tanh_for_erf),
+        "an approximated GELU": _formula("Erf", _tanh_for_erf),
         "the last product not summed": _weights("MatMul", 4, _zero(np.s_[-1])),
     },
     "detector": {"an approximated sigmoid": _operator("Sigmoid", "HardSigmoid", alpha=0.2, beta=0.5)},
     "lines": {"another grid of pixels": _attribute("Resize", 0, coordinate_transformation_mode="align_corners")},
     "tokens": {
-        "an approximated tanh": _formula("Tanh", 0, _rational_tanh),
+        "an approximated tanh": _formula("Tanh", _rational_tanh),
         "weights in 8 bits": _weights("MatMul", 1, _eight_bits),
     },
 }
 TWINS: dict[str, dict[str, Change]] = {
     "transformer": {
-        "a series for erf": _formula("Erf", 0, _series_erf),
-        "a plain softmax": _formula("Softmax", 0, _plain_softmax),
+        "a series for erf": _formula("Erf", _series_erf),
+        "a plain softmax": _formula("Softmax", _plain_softmax),
     },
-    "classifier": {"a plain softmax": _formula("Softmax", 0, _plain_softmax)},
+    "classifier": {"a plain softmax": _formula("Softmax", _plain_softmax)},
     "detector": {
-        "a sigmoid of tanh": _formula("Sigmoid", 0, _tanh_for_sigmoid),
-        "a sigmoid of exp": _formula("Sigmoid", 0, _exp_for_sigmoid),
+        "a sigmoid of tanh": _formula("Sigmoid", _tanh_for_sigmoid),
+        "a sigmoid of exp": _formula("Sigmoid", _exp_for_sigmoid),
     },
-    "lines": {"a sigmoid of exp": _formula("Sigmoid", 0, _exp_for_sigmoid)},
-    "top_k": {"a sigmoid of exp": _formula("Sigmoid", 0, _exp_for_sigmoid)},
-    "suppression": {"a sigmoid of exp": _formula("Sigmoid", 0, _exp_for_sigmoid)},
-    "tokens": {"a tanh of exp": _formula("Tanh", 0, _exp_for_tanh)},
+    "lines": {"a sigmoid of exp": _formula("Sigmoid", _exp_for_sigmoid)},
+    "top_k": {"a sigmoid of exp": _formula("Sigmoid", _exp_for_sigmoid)},
+    "suppression": {"a sigmoid of exp": _formula("Sigmoid", _exp_for_sigmoid)},
+    "tokens": {"a tanh of exp": _formula("Tanh", _exp_for_tanh)},
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import resource
 import subprocess
@@ -19,19 +18,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from types import TracebackType
 from typing import Any, Self
 
 from bench import engines, note, show, zoo
-from domain.jobs import MeasureOptions
+from domain.jobs import MeasureOptions, Tuner
 from tuner.host import catalogue, environments, hardware
 from tuner.host.catalogue import ROOT, EngineSpec
 from tuner.host.session import EngineSession, Limits
 from tuner.search.planning import ROUND_TRIALS
 
 Json = dict[str, Any]
-ENGINES = {"autotvm": "relay", "ansor": "relay", "metaschedule": "relax"}
 _OPTIONS: Json = {"keep_layout": False, "rewrite": False}
 """The search space of stock TVM: any layout (an option of AutoTVM only), and TVM's own templates."""
 _TIMED = 30
@@ -67,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         "ours": ours.report,
         "ratio_trials_per_s": ours.report["trials_per_s"] / stock.report["trials_per_s"],
         "ratio_cpu_s": ours.report["cpu_s"] / stock.report["cpu_s"],
-        "ratio_best_latency": _geometric_mean([ours_s / stock_s for stock_s, ours_s in latencies]),
+        "ratio_best_latency": geometric_mean([ours_s / stock_s for stock_s, ours_s in latencies]),
         "breakdown": ours.breakdown,
         "tasks": [
             {**_named(task), "stock_ms": stock_s * 1e3, "ours_ms": ours_s * 1e3}
@@ -79,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _setting(options: argparse.Namespace, home: Path, folder: Path) -> Setting:
-    model, engine = zoo.MODELS[options.model], catalogue.get(ENGINES[options.tuner])
+    model, engine = zoo.MODELS[options.model], catalogue.get(options.tuner.engine)
     prepared = engines.inspector(home).prepare(zoo.fetch(model, home), model.input_shapes, folder / "model.onnx")
     return Setting(
         tuner=options.tuner,
@@ -98,13 +96,9 @@ def _named(task: Json) -> dict[str, Any]:
     return {name: task[name] for name in ("name", "description", "weight", "space_size")}
 
 
-def _geometric_mean(ratios: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench trials", description=__doc__)
-    parser.add_argument("--tuner", choices=sorted(ENGINES), default="autotvm")
+    parser.add_argument("--tuner", type=Tuner, choices=Tuner.AUTO.considered, default=Tuner.AUTOTVM)
     parser.add_argument("--model", choices=sorted(zoo.MODELS), default="squeezenet")
     parser.add_argument("--trials", type=int, default=64, help="of each task (default: 64)")
     parser.add_argument("--tasks", type=int, default=3, help="the heaviest (default: 3)")

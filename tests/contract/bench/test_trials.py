@@ -56,11 +56,6 @@ def test_our_side_is_asked_in_rounds_and_keeps_its_best(
     assert set(ours.breakdown) == {"start", "search", "build", "measure", "train", "idle"}
 
 
-def test_ratios_are_averaged_geometrically() -> None:
-    assert trials._geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
-    assert trials._geometric_mean([1.1, 1.1, 1.1]) == pytest.approx(1.1)
-
-
 def test_both_sides_are_timed_in_turn_and_the_least_counts() -> None:
     told: list[str] = []
 

@@ -1,7 +1,6 @@
 from tests.support.storage.fixtures import (
     database,
     dialect,
-    migrated_file,
     migrated_template,
     postgresql_database,
     postgresql_shared,
@@ -14,7 +13,6 @@ from tests.support.storage.fixtures import (
 __all__ = [
     "database",
     "dialect",
-    "migrated_file",
     "migrated_template",
     "postgresql_database",
     "postgresql_shared",

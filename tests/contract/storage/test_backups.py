@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 import tarfile
 import threading
@@ -28,6 +27,7 @@ from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tests.support.storage import revisions
 from tests.support.storage.buckets import Bucket
+from tests.support.storage.empty import put_empty_database
 from tests.support.storage.factories import FACTS, NOW, add_job, artifact, record
 
 LATER = NOW + timedelta(days=1)
@@ -35,11 +35,11 @@ SAVED = Path(__file__).parents[2] / "support/storage/saved"
 
 
 @pytest.fixture
-def home(tmp_path: Path, migrated_file: Path) -> Path:
+def home(tmp_path: Path) -> Path:
     """A service with a model, an artifact and a record."""
     home = tmp_path / "home"
     home.mkdir()
-    shutil.copy(migrated_file, home / "db.sqlite3")
+    put_empty_database(home)
     settings = StorageSettings(home=home)
     fill(settings)
     return home
@@ -312,12 +312,10 @@ def test_a_database_of_an_older_release_can_be_backed_up(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("has_lost_its_store", [False, True])
-def test_a_restored_service_goes_on_with_its_store(
-    bucket: Bucket, tmp_path: Path, migrated_file: Path, has_lost_its_store: bool
-) -> None:
+def test_a_restored_service_goes_on_with_its_store(bucket: Bucket, tmp_path: Path, has_lost_its_store: bool) -> None:
     settings = bucket.settings(tmp_path / "home")
     settings.home.mkdir()
-    shutil.copy(migrated_file, settings.home / "db.sqlite3")
+    put_empty_database(settings.home)
     fill(settings)
     store, database = stores.open_store(settings), Database(settings.database_url)
     ownership.claim(database, store, now=NOW)
@@ -335,10 +333,10 @@ def test_a_restored_service_goes_on_with_its_store(
     database.close()
 
 
-def test_blobs_in_s3_come_along(bucket: Bucket, tmp_path: Path, migrated_file: Path) -> None:
+def test_blobs_in_s3_come_along(bucket: Bucket, tmp_path: Path) -> None:
     settings = bucket.settings(tmp_path / "home")
     settings.home.mkdir()
-    shutil.copy(migrated_file, settings.home / "db.sqlite3")
+    put_empty_database(settings.home)
     fill(settings)
     made = backups.create(settings, stores.open_store(settings), tmp_path / "backup.tar")
     assert (made.blobs, made.missing) == (3, [])

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.servers.postgresql import PostgreSQL
 from tests.support.storage.buckets import Bucket
+from tests.support.storage.empty import put_empty_database
 from tests.support.storage.memory_blobs import MemoryBlobStore
 
 
@@ -51,19 +51,9 @@ def statements_compiled_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("database") / "empty.sqlite3"
-    database = Database(f"sqlite:///{path}")
-    migrate(database)
-    database.close()
-    return path
-
-
 @pytest.fixture
-def sqlite_database(migrated_file: Path, tmp_path: Path) -> Iterator[Database]:
-    shutil.copy(migrated_file, tmp_path / "db.sqlite3")
-    database = Database(f"sqlite:///{tmp_path / 'db.sqlite3'}")
+def sqlite_database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(put_empty_database(tmp_path))
     yield database
     database.close()
 
@@ -95,8 +85,8 @@ def _copy(server: PostgreSQL, template: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="session")
-def sqlite_shared(migrated_file: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{migrated_file}")
+def sqlite_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    database = Database(put_empty_database(tmp_path_factory.mktemp("database")))
     yield database
     database.close()
 

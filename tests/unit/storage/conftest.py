@@ -8,7 +8,6 @@ from tests.support.storage.factories import leased
 from tests.support.storage.fixtures import (
     database,
     dialect,
-    migrated_file,
     migrated_template,
     postgresql_database,
     postgresql_shared,
@@ -21,7 +20,6 @@ from tests.support.storage.fixtures import (
 __all__ = [
     "database",
     "dialect",
-    "migrated_file",
     "migrated_template",
     "postgresql_database",
     "postgresql_shared",

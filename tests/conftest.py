@@ -20,7 +20,7 @@ from tests.support.servers import postgresql, proxy, redis, s3
 from tests.support.servers.processes import Missing
 from tests.support.storage.buckets import Bucket
 
-pytest_plugins = ["tests.support.tiers"]
+pytest_plugins = ["tests.support.tiers", "tests.support.storage.fixtures"]
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 # A shell has what it runs in the background ignore Ctrl-C, and that is inherited: tests send it to what they start.

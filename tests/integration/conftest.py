@@ -1,5 +1,5 @@
 """What holds for every integration test."""
 
-from tests.support.storage.fixtures import statements_compiled_once, without_waiting_for_the_disk
+from tests.support.storage.quick import statements_compiled_once, without_waiting_for_the_disk
 
 __all__ = ["statements_compiled_once", "without_waiting_for_the_disk"]

@@ -1,12 +1,10 @@
-"""Models of operators that people's networks have: ``python -m tests.support.tuner.engines.onnx.operators FOLDER``.
+"""Models of operators that people's networks have; several share a model, so that an engine builds few.
 
-Requires the onnx engine's environment. Writes ``NAME.onnx`` for each of ``NAMES``; several operators share a model, so
-that an engine builds few.
+Requires the onnx engine's environment.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -215,11 +213,7 @@ def attention() -> _Model:
     return made
 
 
-def main() -> int:
+def write(folder: str) -> None:
+    """Write ``NAME.onnx`` for each of ``NAMES``."""
     for name in NAMES:
-        globals()[name]().save(Path(sys.argv[1]) / f"{name}.onnx")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        globals()[name]().save(Path(folder) / f"{name}.onnx")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from enum import StrEnum
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from tests.support.topology import scripted_engine, witness
 from tuner.host import catalogue, environments, orphans
+from tunesmith import connection
 
 MARK = "TUNESMITH_TEST_TOPOLOGY"
 
@@ -32,7 +32,8 @@ def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path) -> dict[st
         if kind is Engines.REAL:
             # The witness watches TVM; the onnx engine has none, and is never timed beside another engine.
             exports |= {"TUNESMITH_ENGINE_PLUGINS": witness.__name__} if name == "relay" else {}
-            command = f'exec {shlex.quote(str(_interpreter(name)))} "$@"'
+            python = environments.interpreter(catalogue.get(name), connection.home())
+            command = f'exec {shlex.quote(str(python))} "$@"'
         else:
             # Instead of the module that comes as "-m tuner.engines.NAME".
             command = f'shift 2\nexec {shlex.quote(sys.executable)} -m {scripted_engine.__name__} {name} "$@"'
@@ -46,8 +47,3 @@ def write(folder: Path, kind: Engines, *, mark: str, witnesses: Path) -> dict[st
 def alive(mark: str) -> list[int]:
     """Engine processes of a topology, and whatever they started."""
     return list(orphans.marked({f"{MARK}={mark}"}))
-
-
-def _interpreter(name: str) -> Path:
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
-    return environments.interpreter(catalogue.get(name), outer.absolute())

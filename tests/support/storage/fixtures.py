@@ -19,7 +19,6 @@ from storage.database import Database, migrate
 from tests.support.servers.postgresql import PostgreSQL
 from tests.support.storage.buckets import Bucket
 from tests.support.storage.empty import put_empty_database
-from tests.support.storage.memory_blobs import MemoryBlobStore
 
 
 @pytest.fixture
@@ -94,10 +93,8 @@ class _Undone(Exception):
     pass
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.contract)])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.contract)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    if request.param == "memory":
-        return MemoryBlobStore(tmp_path)
     if request.param == "local":
         return LocalBlobStore(tmp_path / "blobs")
     bucket: Bucket = request.getfixturevalue("bucket")

@@ -1,4 +1,4 @@
-"""What every blob store promises, asked of the real ones and of the fake; then what only files can do."""
+"""What every blob store promises; then what only files can do."""
 
 from __future__ import annotations
 

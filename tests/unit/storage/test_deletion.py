@@ -6,7 +6,8 @@ import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy.orm import Session
@@ -16,13 +17,15 @@ from domain.jobs import Budget, Job, JobRequest, JobState
 from domain.models import Model
 from storage import artifacts, deletion, garbage, jobs, models, owners, periodic_tasks, quotas, statements
 from storage.blobs import ownership
+from storage.blobs.local import LocalBlobStore
 from storage.database import Database
 from storage.deletion import Prospect
 from tests.support.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
-from tests.support.storage.memory_blobs import MemoryBlobStore
 from tests.support.threads import at_once
 
 DAY = timedelta(days=1)
+LATER = NOW + 20_000 * DAY
+"""By whatever clock: bytes that are put during a test are old then."""
 
 
 def job_for(session: Session, owner: str, digest: str = DIGEST) -> Job:
@@ -111,55 +114,57 @@ def test_publishing_again_undoes_a_deletion(session: Session) -> None:
     assert artifacts.add(session, found).deleted_at is None
 
 
-def test_bytes_go_that_nothing_names(database: Database) -> None:
-    blobs = kept_blobs()
+@pytest.fixture
+def blobs(tmp_path: Path) -> LocalBlobStore:
+    return LocalBlobStore(tmp_path / "blobs")
+
+
+def test_bytes_go_that_nothing_names(database: Database, blobs: LocalBlobStore) -> None:
     model_bytes, bundle, left = (blobs.put([content]).digest for content in (b"model", b"bundle", b"left"))
     with database.transaction() as session:
         named(session, model_bytes, bundle)
-    later = NOW + 2 * DAY
-    assert garbage.collect(database, blobs, now=later, grace=DAY, dry_run=True) == garbage.Collected(
+    assert garbage.collect(database, blobs, now=LATER, grace=DAY, dry_run=True) == garbage.Collected(
         blobs=1, size_bytes=4
     )
     assert blobs.exists(left)
-    assert garbage.collect(database, blobs, now=later, grace=DAY) == garbage.Collected(blobs=1, size_bytes=4)
+    assert garbage.collect(database, blobs, now=LATER, grace=DAY) == garbage.Collected(blobs=1, size_bytes=4)
     assert not blobs.exists(left)
     with database.transaction() as session:
         deletion.delete_artifact(session, artifacts.get(session, bundle), now=NOW)
-    assert garbage.collect(database, blobs, now=later, grace=DAY).blobs == 1
+    assert garbage.collect(database, blobs, now=LATER, grace=DAY).blobs == 1
     assert (blobs.exists(bundle), blobs.exists(model_bytes)) == (False, True)
     with database.transaction() as session:
         deletion.delete_model(session, models.get(session, model_bytes), owner=None, now=NOW)
-    assert garbage.collect(database, blobs, now=later, grace=DAY).blobs == 1
-    assert list(blobs.stored(put_before=later)) == []
+    assert garbage.collect(database, blobs, now=LATER, grace=DAY).blobs == 1
+    assert list(blobs.stored(put_before=LATER)) == []
 
 
-def test_nothing_goes_that_was_just_put(database: Database) -> None:
-    blobs = kept_blobs()
+def test_nothing_goes_that_was_just_put(database: Database, blobs: LocalBlobStore) -> None:
     ownership.claim(database, blobs, now=NOW)
     blobs.put([b"just put"])
-    assert garbage.collect(database, blobs, now=NOW + DAY / 2, grace=DAY) == garbage.Collected()
+    assert garbage.collect(database, blobs, now=datetime.now(UTC) + DAY / 2, grace=DAY) == garbage.Collected()
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_database_that_never_knew_anything_removes_nothing(database: Database, dry_run: bool) -> None:
-    blobs = kept_blobs()
-    assert garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run) == garbage.Collected()
+def test_a_database_that_never_knew_anything_removes_nothing(
+    database: Database, blobs: LocalBlobStore, dry_run: bool
+) -> None:
+    assert garbage.collect(database, blobs, now=LATER, grace=DAY, dry_run=dry_run) == garbage.Collected()
     digest = blobs.put([b"of another service"]).digest
     with pytest.raises(errors.ConfigurationError, match="never had a model"):
-        garbage.collect(database, blobs, now=NOW + 2 * DAY, grace=DAY, dry_run=dry_run)
+        garbage.collect(database, blobs, now=LATER, grace=DAY, dry_run=dry_run)
     assert blobs.exists(digest)
 
 
-def test_what_is_named_while_it_is_collected_stays(database: Database) -> None:
+def test_what_is_named_while_it_is_collected_stays(database: Database, blobs: LocalBlobStore) -> None:
     """The row comes after the first look and before the second, which counts."""
-    blobs = kept_blobs()
     digest = blobs.put([b"bytes"]).digest
 
-    looked = garbage._unnamed(database, blobs.stored(put_before=NOW + DAY), NOW + DAY)
+    looked = garbage._unnamed(database, blobs.stored(put_before=LATER), LATER)
     assert [blob.digest for blob in looked] == [digest]
     with database.transaction() as session:
         named(session, digest, hashlib.sha256(b"none").hexdigest())
-    assert not garbage._removed(database, blobs, digest, NOW + DAY)
+    assert not garbage._removed(database, blobs, digest, LATER)
     assert blobs.exists(digest)
 
 
@@ -198,11 +203,6 @@ def test_a_periodic_task_may_wait_before_its_first_time(session: Session) -> Non
         for days in (0, 0.9, 1, 1.5, 2)
     ]
     assert due == [False, False, True, False, True]
-
-
-def kept_blobs() -> MemoryBlobStore:
-    """A store whose clock stands still."""
-    return MemoryBlobStore(now=lambda: NOW)
 
 
 def named(session: Session, model_digest: str, bundle_digest: str) -> None:

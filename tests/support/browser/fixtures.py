@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -8,10 +11,20 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.support.api.factories import TOKEN, Service, make_service
 from tests.support.api.live import serving
-from tests.support.browser import chromium
 from tests.support.dashboard import seeding, variety
 from tests.support.dashboard.seeding import Seeded
 from tests.support.dashboard.variety import Various
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_ARGUMENTS = [
+    "--no-sandbox",  # tests run as root in containers; every page is the service's own
+    "--disable-quic",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
 
 
 @dataclass(frozen=True)
@@ -26,43 +39,40 @@ class Site:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Not for the whole session: playwright keeps an event loop running in this thread, and other tests have theirs."""
-    path = chromium.find()
+    named = os.environ.get("TUNESMITH_CHROMIUM")
+    path = next((found for name in ([named] if named else _NAMES) if (found := shutil.which(name))), None)
     if path is None:
         pytest.skip("Chromium is missing: apt-get install chromium, or name one in TUNESMITH_CHROMIUM")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=chromium.ARGUMENTS)
+        started = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
         yield started
         started.close()
 
 
-def _site(tmp_path_factory: pytest.TempPathFactory, name: str) -> Service:
+@contextmanager
+def _site(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Site]:
     # A browser asks for a page, its style sheets and scripts at once, and a test for many pages.
-    return make_service(tmp_path_factory.mktemp(name), rate_per_second=1e6, rate_burst=10**6)
+    service = make_service(tmp_path_factory.mktemp(name), rate_per_second=1e6, rate_burst=10**6)
+    with serving(service) as url:
+        yield Site(url, service)
+    service.database.close()
 
 
 @pytest.fixture(scope="session")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Seeded]]:
     """Jobs in every state."""
-    service = _site(tmp_path_factory, "browser-full")
-    seeded = seeding.seed(service, trials=3)
-    with serving(service) as url:
-        yield Site(url, service), seeded
-    service.database.close()
+    with _site(tmp_path_factory, "browser-full") as site:
+        yield site, seeding.seed(site.service, trials=3)
 
 
 @pytest.fixture(scope="session")
 def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Various]]:
     """One model tuned in several ways, on a fleet of several kinds."""
-    service = _site(tmp_path_factory, "browser-varied")
-    various = variety.add(service)
-    with serving(service) as url:
-        yield Site(url, service), various
-    service.database.close()
+    with _site(tmp_path_factory, "browser-varied") as site:
+        yield site, variety.add(site.service)
 
 
 @pytest.fixture(scope="session")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    service = _site(tmp_path_factory, "browser-empty")
-    with serving(service) as url:
-        yield Site(url, service)
-    service.database.close()
+    with _site(tmp_path_factory, "browser-empty") as site:
+        yield site

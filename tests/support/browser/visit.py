@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,10 +14,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 from tests.support import waiting
-from tests.support.browser.chromium import SCREENSHOTS
 
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
+_SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 _FAULTS = ("serious", "critical")
 _STARTED_BY_THE_BROWSER = ("data:", "blob:", "about:")
 
@@ -47,9 +48,9 @@ class Visit:
 
     def keep(self, name: str) -> None:
         """A screenshot of the whole page, as build output."""
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        _SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         # Hiding the caret would leave style attributes behind, which htmx then copies and the policy forbids.
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True, caret="initial")
+        self.page.screenshot(path=_SCREENSHOTS / f"{name}.png", full_page=True, caret="initial")
 
     def require_accessible(self, *rules: str) -> None:
         """By all of axe's rules, or these."""

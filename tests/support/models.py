@@ -1,20 +1,18 @@
-"""Tiny ONNX models, encoded by hand: the interpreter that runs the tests has no ``onnx``.
-
-Field numbers are those of ``onnx.proto3``; https://protobuf.dev/programming-guides/encoding describes the bytes.
-"""
+"""Tiny ONNX models."""
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-Dimensions = Sequence[int | str | None]
-"""A size, a symbol, or None for an unnamed dynamic dimension."""
+from tests.support import wire
+from tests.support.wire import Dimensions, Field, message, tensor
 
 _FLOAT, _UINT8, _INT8, _INT64, _BOOL = 1, 2, 3, 7, 9
-_FLOAT_ATTRIBUTE, _INT_ATTRIBUTE, _STRING_ATTRIBUTE, _INTS_ATTRIBUTE = 1, 2, 3, 7
+_FLOAT_ATTRIBUTE, _STRING_ATTRIBUTE = 1, 3
 _ALL_FLOAT: Mapping[str, int] = MappingProxyType({})
 
 
@@ -67,8 +65,8 @@ def outlying_network() -> bytes:
     balanced = [weights.uniform(-0.5, 0.5) / scales[place // 16] for place in range(256)]
     tensors = [
         *(_floats(name, (16, 16), weights) for name in ("w1", "w3", "w4")),
-        _tensor("scales", (16,), _FLOAT, struct.pack("<16f", *scales)),
-        _tensor("w2", (16, 16), _FLOAT, struct.pack("<256f", *balanced)),
+        tensor("scales", (16,), _FLOAT, struct.pack("<16f", *scales)),
+        tensor("w2", (16, 16), _FLOAT, struct.pack("<256f", *balanced)),
     ]
     return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 16)}, tensors=tensors)
 
@@ -85,7 +83,7 @@ def depthwise_network() -> bytes:
     ]
     shapes = {"w1": (48, 8, 1, 1), "b1": (48,), "w2": (48, 1, 3, 3), "b2": (48,), "w3": (24, 48, 1, 1)}
     tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
-    tensors += [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in (("low", 0), ("high", 6))]
+    tensors += [tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in (("low", 0), ("high", 6))]
     return model(nodes, inputs={"image": (1, 8, 10, 10)}, outputs={"y": (1, 24, 10, 10)}, tensors=tensors)
 
 
@@ -112,8 +110,8 @@ def normalized_network() -> bytes:
         _floats("w", (32, 3, 3, 3), weights),
         _floats("w2", (32, 32, 3, 3), weights),
         _floats("scale", (32,), weights),
-        _tensor("epsilon", (), _FLOAT, struct.pack("<f", 1e-5)),
-        _tensor("shape", (3,), _INT64, struct.pack("<3q", 1, 32, 49)),
+        tensor("epsilon", (), _FLOAT, struct.pack("<f", 1e-5)),
+        tensor("shape", (3,), _INT64, struct.pack("<3q", 1, 32, 49)),
     ]
     return model(nodes, inputs={"image": (1, 3, 14, 14)}, outputs={"y": (1, 49, 32)}, tensors=tensors)
 
@@ -149,17 +147,17 @@ def mismatched_channels() -> bytes:
 
 def foreign_operators() -> bytes:
     """Two operators of somebody's own domain, which nobody here knows: ``x`` [4] to ``y`` [4]."""
-    domain = _bytes(7, b"my.domain")
+    domain = message((7, "my.domain"))
     nodes = [_node("Twist", ["x"], ["t"]) + domain, _node("Twist", ["t"], ["y"]) + domain]
-    return model(nodes, inputs={"x": (4,)}, outputs={"y": (4,)}) + _bytes(8, _bytes(1, b"my.domain") + _number(2, 1))
+    return model(nodes, inputs={"x": (4,)}, outputs={"y": (4,)}) + _imported("my.domain")
 
 
 def without_an_implementation() -> bytes:
     """An operator that ONNX Runtime has for GPUs only: ``x`` [1, 4, 8] to ``y`` [1, 4, 8]."""
-    nodes = [_node("BiasAdd", ["x", "bias", "x"], ["y"]) + _bytes(7, b"com.microsoft")]
+    nodes = [_node("BiasAdd", ["x", "bias", "x"], ["y"]) + message((7, "com.microsoft"))]
     tensors = [_floats("bias", (8,), random.Random(0))]  # noqa: S311 - weights, not secrets
     whole = model(nodes, inputs={"x": (1, 4, 8)}, outputs={"y": (1, 4, 8)}, tensors=tensors)
-    return whole + _bytes(8, _bytes(1, b"com.microsoft") + _number(2, 1))
+    return whole + _imported("com.microsoft")
 
 
 def scalar_bounds() -> bytes:
@@ -172,7 +170,7 @@ def scalar_bounds() -> bytes:
         _node("Sum", ["bounded", "mean", "third"], ["factor"]),
         _node("Mul", ["x", "factor"], ["y"]),
     ]
-    third = _tensor("third", (), _FLOAT, struct.pack("<f", 1 / 3))
+    third = tensor("third", (), _FLOAT, struct.pack("<f", 1 / 3))
     return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 16)}, tensors=[third])
 
 
@@ -190,9 +188,9 @@ def stacked_shifts() -> bytes:
     ]
     numbers = {"none": [0], "three": [3], "nine": [9], "twelve": [12], "axis": [2]}
     numbers |= {"before": [0, 0, 3, 0, 0, 0, 0, 0], "behind": [0, 0, 0, 0, 0, 0, 3, 0]}
-    tensors = [_tensor("third", (), _FLOAT, struct.pack("<f", 1 / 3))]
+    tensors = [tensor("third", (), _FLOAT, struct.pack("<f", 1 / 3))]
     tensors += [
-        _tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
+        tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
     ]
     return model(nodes, inputs={"x": (1, 4, 12, 1)}, outputs={"y": (1, 3, 4, 9)}, tensors=tensors)
 
@@ -202,13 +200,13 @@ def plugin_operators(*, functions: bool = False) -> bytes:
 
     With ``functions`` the model defines them itself, in operators of ONNX, so that ONNX Runtime can run it.
     """
-    domain = _bytes(7, b"example.domain")
+    domain = message((7, "example.domain"))
     nodes = [
         _node("Wave", ["x", "w"], ["wave"], amplitude=3.0) + domain,
         _node("Relu", ["wave"], ["soft"]) + domain,
         _node("Halves", ["soft"], ["up", "down"]) + domain,
     ]
-    amplitude = _bytes(5, _bytes(1, b"value_float") + _bytes(21, b"amplitude") + _number(20, _FLOAT_ATTRIBUTE))
+    amplitude = message((5, message((1, "value_float"), (21, "amplitude"), (20, _FLOAT_ATTRIBUTE))))
     wave = [
         _node("MatMul", ["x", "w"], ["m"]),
         _node("Sin", ["m"], ["s"]),
@@ -226,18 +224,17 @@ def plugin_operators(*, functions: bool = False) -> bytes:
         _function("Relu", ["x"], ["y"], relu),
         _function("Halves", ["x"], ["up", "down"], halves),
     ]
-    imports = _bytes(8, _bytes(1, b"example.domain") + _number(2, 1))
-    whole = model(nodes, inputs={"x": (6, 32), "w": (32,)}, outputs={"up": (6,), "down": (6,)}) + imports
+    whole = model(nodes, inputs={"x": (6, 32), "w": (32,)}, outputs={"up": (6,), "down": (6,)})
+    whole += _imported("example.domain")
     return whole + b"".join(bodies) if functions else whole
 
 
 def block_size_of_the_caller() -> bytes:
     """``x`` [1, 4, 2, 2] to ``y`` [1, 1, 4, 4] by a function that is told its block size."""
-    size = _bytes(5, _bytes(1, b"blocksize") + _bytes(21, b"size") + _number(20, _INT_ATTRIBUTE))
-    nodes = [_node("Blocks", ["x"], ["y"], size=2) + _bytes(7, b"example.domain")]
+    size = message((5, message((1, "blocksize"), (21, "size"), (20, wire.INT))))
+    nodes = [_node("Blocks", ["x"], ["y"], size=2) + message((7, "example.domain"))]
     body = [_node("DepthToSpace", ["x"], ["y"]) + size]
-    imports = _bytes(8, _bytes(1, b"example.domain") + _number(2, 1))
-    whole = model(nodes, inputs={"x": (1, 4, 2, 2)}, outputs={"y": (1, 1, 4, 4)}) + imports
+    whole = model(nodes, inputs={"x": (1, 4, 2, 2)}, outputs={"y": (1, 1, 4, 4)}) + _imported("example.domain")
     return whole + _function("Blocks", ["x"], ["y"], body, attributes=["size"])
 
 
@@ -245,14 +242,14 @@ def _function(
     name: str, inputs: Sequence[str], outputs: Sequence[str], nodes: Sequence[bytes], attributes: Sequence[str] = ()
 ) -> bytes:
     """A function of the example plugin's domain, as a field of ``ModelProto``."""
-    parts = [_bytes(1, name.encode()), *(_bytes(4, each.encode()) for each in inputs)]
-    parts += [*(_bytes(5, each.encode()) for each in outputs), *(_bytes(6, each.encode()) for each in attributes)]
-    return _bytes(
-        25,
-        b"".join([*parts, *(_bytes(7, node) for node in nodes)])
-        + _bytes(9, _number(2, 13))
-        + _bytes(10, b"example.domain"),
-    )
+    parts: list[Field] = [(1, name), *((4, each) for each in inputs), *((5, each) for each in outputs)]
+    parts += [*((6, each) for each in attributes), *((7, node) for node in nodes)]
+    return message((25, message(*parts, (9, message((2, 13))), (10, "example.domain"))))
+
+
+def _imported(domain: str) -> bytes:
+    """The first version of a domain's operators, as a field of ``ModelProto``."""
+    return message((8, message((1, domain), (2, 1))))
 
 
 def lstm() -> bytes:
@@ -265,7 +262,7 @@ def lstm() -> bytes:
     ]
     shapes = {"w": (1, 24, 4), "r": (1, 24, 6), "b": (1, 48), "dense": (6, 5)}
     tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
-    tensors.append(_tensor("axes", (1,), _INT64, struct.pack("<q", 1)))
+    tensors.append(tensor("axes", (1,), _INT64, struct.pack("<q", 1)))
     return model(nodes, inputs={"x": (3, 1, 4)}, outputs={"y": (3, 1, 5)}, tensors=tensors)
 
 
@@ -276,7 +273,7 @@ def reversed_sequences() -> bytes:
         _node("MatMul", ["x", "dense"], ["hidden"]),
         _node("ReverseSequence", ["hidden", "lengths"], ["y"], batch_axis=0, time_axis=1),
     ]
-    tensors = [_floats("dense", (4, 5), weights), _tensor("lengths", (3,), _INT64, struct.pack("<3q", 5, 2, 3))]
+    tensors = [_floats("dense", (4, 5), weights), tensor("lengths", (3,), _INT64, struct.pack("<3q", 5, 2, 3))]
     return model(nodes, inputs={"x": (3, 4)}, outputs={"y": (3, 5)}, tensors=tensors)
 
 
@@ -289,9 +286,9 @@ def quantized_convolution() -> bytes:
         _node("DequantizeLinear", ["c", "ys", "zero"], ["y"]),
     ]
     scales = {"xs": 0.031, "ws": 0.0173, "ys": 0.29}
-    tensors = [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
-    tensors += [_tensor("zero", (), _UINT8, b"\x7b"), _tensor("none", (), _INT8, b"\x00")]
-    tensors.append(_tensor("w", (8, 4, 3, 3), _INT8, weights.randbytes(8 * 4 * 3 * 3)))
+    tensors = [tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
+    tensors += [tensor("zero", (), _UINT8, b"\x7b"), tensor("none", (), _INT8, b"\x00")]
+    tensors.append(tensor("w", (8, 4, 3, 3), _INT8, weights.randbytes(8 * 4 * 3 * 3)))
     return model(nodes, inputs={"x": (1, 4, 16, 16)}, outputs={"y": (1, 8, 14, 14)}, tensors=tensors)
 
 
@@ -304,9 +301,9 @@ def quantized_batches() -> bytes:
         _node("DequantizeLinear", ["m", "ys", "zero"], ["y"]),
     ]
     scales = {"xs": 0.031, "ws": 0.0173, "ys": 0.29}
-    tensors = [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
-    tensors += [_tensor("zero", (), _UINT8, b"\x7b"), _tensor("none", (), _INT8, b"\x00")]
-    tensors.append(_tensor("w", (2, 64, 48), _INT8, weights.randbytes(2 * 64 * 48)))
+    tensors = [tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
+    tensors += [tensor("zero", (), _UINT8, b"\x7b"), tensor("none", (), _INT8, b"\x00")]
+    tensors.append(tensor("w", (2, 64, 48), _INT8, weights.randbytes(2 * 64 * 48)))
     return model(nodes, inputs={"x": (2, 8, 64)}, outputs={"y": (2, 8, 48)}, tensors=tensors)
 
 
@@ -319,7 +316,7 @@ def dynamically_quantized() -> bytes:
         _node("Cast", ["sum"], ["real"], to=_FLOAT),
         _node("Mul", ["real", "scale"], ["y"]),
     ]
-    tensors = [_tensor("w", (16, 8), _INT8, weights.randbytes(16 * 8))]
+    tensors = [tensor("w", (16, 8), _INT8, weights.randbytes(16 * 8))]
     return model(nodes, inputs={"x": (4, 16)}, outputs={"y": (4, 8)}, tensors=tensors)
 
 
@@ -331,7 +328,7 @@ def pooled_column() -> bytes:
         _node("Squeeze", ["image", "axes"], ["column"]),
         _node("GlobalMaxPool", ["column"], ["y"]),
     ]
-    tensors = [_floats("w1", (4, 4, 3, 1), weights), _tensor("axes", (1,), _INT64, struct.pack("<q", 3))]
+    tensors = [_floats("w1", (4, 4, 3, 1), weights), tensor("axes", (1,), _INT64, struct.pack("<q", 3))]
     return model(nodes, inputs={"x": (1, 4, 8, 1)}, outputs={"y": (1, 4, 1)}, tensors=tensors)
 
 
@@ -353,7 +350,7 @@ def ranked() -> bytes:
 
     Outputs are ``large`` and ``high`` [4, 6], ``small`` and ``low`` [2, 40].
     """
-    counts = [_tensor(name, (1,), _INT64, struct.pack("<q", count)) for name, count in (("six", 6), ("two", 2))]
+    counts = [tensor(name, (1,), _INT64, struct.pack("<q", count)) for name, count in (("six", 6), ("two", 2))]
     nodes = [
         _node("TopK", ["x", "six"], ["large", "high_"]),
         _node("TopK", ["x", "two"], ["small", "low_"], axis=0, largest=0),
@@ -368,7 +365,7 @@ def best_columns() -> bytes:
     """The five largest of each row: ``x`` [batch, 40] to ``y`` [batch, 5] and ``places`` [batch, 5]."""
     nodes = [_node("TopK", ["x", "five"], ["y", "places"], axis=1)]
     outputs: dict[str, Dimensions] = {"y": ("batch", 5), "places": ("batch", 5)}
-    tensors = [_tensor("five", (1,), _INT64, struct.pack("<q", 5))]
+    tensors = [tensor("five", (1,), _INT64, struct.pack("<q", 5))]
     return model(nodes, inputs={"x": ("batch", 40)}, outputs=outputs, tensors=tensors, kinds={"places": _INT64})
 
 
@@ -379,9 +376,9 @@ def masked() -> bytes:
     ``x`` beyond 1/40 agree, and ``y``, that softmax where ``kept``, else 0.
     """
     tensors = [
-        _tensor("share", (1,), _FLOAT, struct.pack("<f", 1 / 40)),
-        _tensor("zero", (1,), _FLOAT, struct.pack("<f", 0)),
-        _tensor("columns", (40,), _BOOL, bytes([1, 0]) * 20),
+        tensor("share", (1,), _FLOAT, struct.pack("<f", 1 / 40)),
+        tensor("zero", (1,), _FLOAT, struct.pack("<f", 0)),
+        tensor("columns", (40,), _BOOL, bytes([1, 0]) * 20),
     ]
     nodes = [
         _node("Softmax", ["x"], ["shares"], axis=1),
@@ -420,8 +417,8 @@ def masked_sentences() -> bytes:
     numbers = {"one": 1.0, "large": 1e4}
     tensors = [
         *(_floats(name, shape, weights) for name, shape in {"table": (40, 12), "w": (12, 12)}.items()),
-        *(_tensor(name, (1,), _INT64, struct.pack("<q", axis)) for name, axis in axes.items()),
-        *(_tensor(name, (1,), _FLOAT, struct.pack("<f", number)) for name, number in numbers.items()),
+        *(tensor(name, (1,), _INT64, struct.pack("<q", axis)) for name, axis in axes.items()),
+        *(tensor(name, (1,), _FLOAT, struct.pack("<f", number)) for name, number in numbers.items()),
     ]
     inputs: dict[str, Dimensions] = {"ids": ("batch", "sequence"), "mask": ("batch", "sequence")}
     outputs: dict[str, Dimensions] = {"tokens": ("batch", "sequence", 12), "sentences": ("batch", 12)}
@@ -442,10 +439,10 @@ def suppressed(
     Outputs: ``chosen`` [n, 3] and the boxes themselves, ``kept`` [n, 4], as many as there are.
     """
     tensors = [
-        _tensor("most", (1,), _INT64, struct.pack("<q", most)),
-        _tensor("overlap", (1,), _FLOAT, struct.pack("<f", overlap)),
-        _tensor("least", (1,), _FLOAT, struct.pack("<f", least)),
-        _tensor("columns", (2,), _INT64, struct.pack("<2q", 0, 2)),
+        tensor("most", (1,), _INT64, struct.pack("<q", most)),
+        tensor("overlap", (1,), _FLOAT, struct.pack("<f", overlap)),
+        tensor("least", (1,), _FLOAT, struct.pack("<f", least)),
+        tensor("columns", (2,), _INT64, struct.pack("<2q", 0, 2)),
     ]
     limits = ["most", "overlap", "least"]
     nodes = [
@@ -469,20 +466,20 @@ def counted_by_values() -> bytes:
         _node("ReduceMin", ["counts"], ["least"], keepdims=1),
         _node("TopK", ["x", "least"], ["y", "places"]),
     ]
-    tensors = [_tensor(name, (1,), _INT64, struct.pack("<q", value)) for name, value in constants.items()]
+    tensors = [tensor(name, (1,), _INT64, struct.pack("<q", value)) for name, value in constants.items()]
     return model(nodes, inputs={"x": (8,)}, outputs={"y": ("n",)}, tensors=tensors)
 
 
 def reduce_mean_18() -> bytes:
     """``ReduceMean`` with its axes as an input, as opset 18 writes it: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4]."""
-    axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))
+    axes = tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))
     nodes = [_node("Relu", ["x"], ["y"]), _node("ReduceMean", ["y", "axes"], ["mean"], keepdims=0)]
     return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"mean": (1, 4)}, tensors=[axes], opset=18)
 
 
 def lower_bounds() -> bytes:
     """``Clip`` with one constant bound, as ``torch.clamp(min=…)`` has: ``x`` [1, 4, 6, 6] to ``low``, ``high``."""
-    bounds = [_tensor(name, (), _FLOAT, struct.pack("<f", 0.5)) for name in ("least", "most")]
+    bounds = [tensor(name, (), _FLOAT, struct.pack("<f", 0.5)) for name in ("least", "most")]
     nodes = [_node("Clip", ["x", "least"], ["low"]), _node("Clip", ["x", "", "most"], ["high"])]
     return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"low": (1, 4, 6, 6), "high": (1, 4, 6, 6)}, tensors=bounds)
 
@@ -514,7 +511,7 @@ def unchanged() -> bytes:
 
 def crossed_bounds() -> bytes:
     """``Clip`` whose lower bound is above the upper one, which counts: ``x`` [1, 4, 6, 6] to ``mean`` [1, 4, 1, 1]."""
-    bounds = [_tensor(name, (), _FLOAT, struct.pack("<f", bound)) for name, bound in (("least", 0.7), ("most", 0.3))]
+    bounds = [tensor(name, (), _FLOAT, struct.pack("<f", bound)) for name, bound in (("least", 0.7), ("most", 0.3))]
     nodes = [_node("Clip", ["x", "least", "most"], ["y"]), _node("GlobalAveragePool", ["y"], ["mean"])]
     return model(nodes, inputs={"x": (1, 4, 6, 6)}, outputs={"mean": (1, 4, 1, 1)}, tensors=bounds)
 
@@ -524,7 +521,7 @@ def grid_samples(*, opset: int, rank: int, modes: Sequence[str]) -> bytes:
 
     ``x`` is [1, 2, 5, 6], and a grid of 4×3 pixels; of rank 5 it is [1, 2, 4, 5, 6], and 2×4×3.
     """
-    spans = [_tensor(name, (1,), _FLOAT, struct.pack("<f", value)) for name, value in (("span", 5.0), ("shift", 2.5))]
+    spans = [tensor(name, (1,), _FLOAT, struct.pack("<f", value)) for name, value in (("span", 5.0), ("shift", 2.5))]
     nodes = [_node("Mul", ["grid", "span"], ["wide"]), _node("Sub", ["wide", "shift"], ["points"])]
     ways = [(mode, edge) for mode in modes for edge in ("zeros", "border", "reflection")]
     for place, (mode, edge) in enumerate(ways):
@@ -553,7 +550,7 @@ def without_numbers(*others: str) -> bytes:
 
 def memory_hog() -> bytes:
     """A constant of 40 GB, written in 191 bytes: ``x`` [1] to ``y`` [1]."""
-    size = _tensor("size", (1,), _INT64, struct.pack("<q", 10**10))
+    size = tensor("size", (1,), _INT64, struct.pack("<q", 10**10))
     nodes = [
         _node("ConstantOfShape", ["size"], ["big"]),
         _node("ReduceMax", ["big"], ["most"], keepdims=0),
@@ -570,8 +567,8 @@ def large_constant(size: int) -> bytes:
         _node("ReduceSum", ["product"], ["y"], keepdims=1),
     ]
     tensors = [
-        _tensor("one", (1, 1), _FLOAT, struct.pack("<f", 1.0)),
-        _tensor("shape", (2,), _INT64, struct.pack("<2q", size, size)),
+        tensor("one", (1, 1), _FLOAT, struct.pack("<f", 1.0)),
+        tensor("shape", (2,), _INT64, struct.pack("<2q", size, size)),
     ]
     return model(nodes, inputs={"x": (1, 1)}, outputs={"y": (1, 1)}, tensors=tensors)
 
@@ -592,72 +589,29 @@ def model(
     kinds: Mapping[str, int] = _ALL_FLOAT,
 ) -> bytes:
     """A whole ``ModelProto``; inputs and outputs are float32, unless ``kinds`` has their name."""
-    graph = b"".join(
-        [
-            *(_bytes(1, node) for node in nodes),
-            _bytes(2, b"graph"),
-            *(_bytes(5, tensor) for tensor in tensors),
-            *(_bytes(11, _value(name, shape, kinds.get(name, _FLOAT))) for name, shape in inputs.items()),
-            *(_bytes(12, _value(name, shape, kinds.get(name, _FLOAT))) for name, shape in outputs.items()),
-        ]
+    ends = (
+        [wire.end(name, shape, kinds.get(name, _FLOAT)) for name, shape in each.items()] for each in (inputs, outputs)
     )
-    return _number(1, 8) + _bytes(7, graph) + _bytes(8, _number(2, opset))
+    return wire.model(wire.graph(nodes, *ends, tensors), opset=opset)
 
 
 def _node(
     operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: int | str | Sequence[int]
 ) -> bytes:
-    parts = [_bytes(1, name.encode()) for name in inputs] + [_bytes(2, name.encode()) for name in outputs]
-    parts += [_bytes(3, f"{operator}_{outputs[0]}".encode()), _bytes(4, operator.encode())]
-    return b"".join(parts + [_bytes(5, _attribute(name, value)) for name, value in attributes.items()])
+    ends: list[Field] = [*((1, name) for name in inputs), *((2, name) for name in outputs)]
+    described = [_attribute(name, value) for name, value in attributes.items()]
+    return message(*ends, (3, f"{operator}_{outputs[0]}"), (4, operator), *((5, each) for each in described))
 
 
 def _attribute(name: str, value: float | str | Sequence[int]) -> bytes:
     if isinstance(value, float):
-        return _bytes(1, name.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", value) + _number(20, _FLOAT_ATTRIBUTE)
+        number = wire.varint(2 << 3 | 5) + struct.pack("<f", value)
+        return message((1, name)) + number + message((20, _FLOAT_ATTRIBUTE))
     if isinstance(value, str):
-        return _bytes(1, name.encode()) + _bytes(4, value.encode()) + _number(20, _STRING_ATTRIBUTE)
-    if isinstance(value, int):
-        return _bytes(1, name.encode()) + _number(3, value) + _number(20, _INT_ATTRIBUTE)
-    return _bytes(1, name.encode()) + b"".join(_number(8, item) for item in value) + _number(20, _INTS_ATTRIBUTE)
+        return message((1, name), (4, value), (20, _STRING_ATTRIBUTE))
+    return wire.integer(name, value) if isinstance(value, int) else wire.integers(name, value)
 
 
 def _floats(name: str, shape: Sequence[int], source: random.Random) -> bytes:
-    count = 1
-    for size in shape:
-        count *= size
-    return _tensor(name, shape, _FLOAT, struct.pack(f"<{count}f", *(source.uniform(-0.5, 0.5) for _ in range(count))))
-
-
-def _tensor(name: str, shape: Sequence[int], kind: int, content: bytes) -> bytes:
-    dimensions = b"".join(_number(1, size) for size in shape)
-    return dimensions + _number(2, kind) + _bytes(8, name.encode()) + _bytes(9, content)
-
-
-def _value(name: str, shape: Dimensions, kind: int) -> bytes:
-    dimensions = b"".join(_bytes(1, _dimension(size)) for size in shape)
-    tensor = _number(1, kind) + _bytes(2, dimensions)
-    return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
-
-
-def _dimension(size: int | str | None) -> bytes:
-    if size is None:
-        return b""
-    return _bytes(2, size.encode()) if isinstance(size, str) else _number(1, size)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _bytes(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    value %= 1 << 64
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
+    count = math.prod(shape)
+    return tensor(name, shape, _FLOAT, struct.pack(f"<{count}f", *(source.uniform(-0.5, 0.5) for _ in range(count))))

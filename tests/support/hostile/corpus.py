@@ -14,10 +14,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support import models
-from tests.support.hostile import crashers, tars, wire
+from tests.support import models, wire
+from tests.support.hostile import crashers, tars
 from tests.support.hostile.fates import LATER, Hostile
-from tests.support.hostile.wire import FLOAT, INT64, STRING, end, graph, message, model, node, simple, tensor
+from tests.support.wire import FLOAT, INT64, STRING, end, graph, message, model, node, simple, tensor
 
 
 def corpus() -> list[Hostile]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from tests.support.hostile import wire
+from tests.support import wire
 from tests.support.hostile.fates import FATAL, Hostile
-from tests.support.hostile.wire import FLOAT, INT64, Field, end, graph, message, model, node, simple, tensor
+from tests.support.wire import FLOAT, INT64, Field, end, graph, message, model, node, simple, tensor
 
 _UINT8 = 2
 Shape = Sequence[int | str]

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from tests.support import models
-from tests.support.hostile import corpus, wire
+from tests.support import models, wire
+from tests.support.hostile import corpus
 
 _EDGES = (0, 1, 2, 7, 99, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**32, 2**40, 2**63 - 1, 2**63, 2**64 - 1)
 _DEEPEST = 8

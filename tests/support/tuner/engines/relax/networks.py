@@ -8,7 +8,8 @@ import struct
 from typing import Any
 
 from tests.support import models
-from tests.support.models import _floats, _node, _tensor
+from tests.support.models import _floats, _node
+from tests.support.wire import tensor
 
 _FLOAT, _UINT8, _INT8, _INT32, _INT64, _BFLOAT16 = 1, 2, 3, 6, 7, 16
 
@@ -58,7 +59,7 @@ def activations() -> bytes:
     terms = ("Tanh", "Erf", "Gelu", "Softmax", "bent", "part", "swish", "root", "squared", "normal", *unary[6:])
     nodes.append(_node("Sum", list(terms), ["y"]))
     numbers = {"divisor": 1.7, "exponent": -0.5, "square": 2.0}
-    tensors = [_tensor(name, (), 1, struct.pack("<f", number)) for name, number in numbers.items()]
+    tensors = [tensor(name, (), 1, struct.pack("<f", number)) for name, number in numbers.items()]
     tensors.append(_floats("scale", (48,), random.Random(0)))  # noqa: S311 - weights, not secrets
     return models.model(nodes, inputs={"x": (1, 12, 48)}, outputs={"y": (1, 12, 48)}, tensors=tensors, opset=20)
 
@@ -74,7 +75,7 @@ def rows(columns: int) -> bytes:
         _node("ReduceMax", ["x", "last"], ["most"], keepdims=1),
         _node("ReduceSum", ["x", "both"], ["planes"], keepdims=0),
     ]
-    tensors = [_tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in axes.items()]
+    tensors = [tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in axes.items()]
     tensors.append(_floats("scale", (columns,), random.Random(0)))  # noqa: S311 - weights, not secrets
     whole = (2, 40, columns)
     outputs = {
@@ -86,7 +87,7 @@ def rows(columns: int) -> bytes:
 
 def instances() -> bytes:
     """Means and normalization along axes that no vector divides: of ``x`` [2, 6, 5, 5], and of ``line`` [2, 6, 37]."""
-    axes = _tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))
+    axes = tensor("axes", (2,), _INT64, struct.pack("<2q", 2, 3))
     nodes = [
         _node("InstanceNormalization", ["x", "scale", "bias"], ["images"]),
         _node("InstanceNormalization", ["line", "scale", "bias"], ["lines"]),
@@ -106,7 +107,7 @@ def instances() -> bytes:
 
 def transposes() -> bytes:
     """Transpositions of ``x`` [3, 48, 37, 40], whose sizes tiles divide or not, also with a size of 1 removed."""
-    shape, flat = (3, 48, 37, 40), _tensor("flat", (2,), _INT64, struct.pack("<2q", 40, 3 * 48 * 37))
+    shape, flat = (3, 48, 37, 40), tensor("flat", (2,), _INT64, struct.pack("<2q", 40, 3 * 48 * 37))
     orders = {"last": (0, 1, 3, 2), "channels": (0, 2, 3, 1), "batch": (3, 1, 2, 0), "none": (0, 2, 1, 3)}
     nodes = [_node("Relu", ["x"], ["r"])]
     for name, order in orders.items():
@@ -145,7 +146,7 @@ def concatenations() -> bytes:
         _node("Concat", ["integers"] * 17, ["whole"], axis=0),
         _node("Cast", ["whole"], ["counts"], to=1),
     ]
-    tensors = [_tensor("sizes", (20,), _INT64, struct.pack("<20q", *(1, 29) * 10))]
+    tensors = [tensor("sizes", (20,), _INT64, struct.pack("<20q", *(1, 29) * 10))]
     outputs = {"last": (2, 300, 156), "middle": (2, 600, 96), "turned": (30, 4, 300), "many": (2, 600, 96)}
     outputs |= {"stacked": (4, 300, 96), "nested": (2, 300, 96), "counts": (34, 300, 30)}
     inputs = {"x": (2, 300, 96), "y": (2, 300, 30)}
@@ -240,7 +241,7 @@ def transposed_convolution() -> bytes:
 
 def wide_integers() -> bytes:
     """Shapes computed with 64-bit constants, folded by nobody before: ``x`` [2, 12] to ``y`` [2, 3, 4]."""
-    shape = _tensor("shape", (3,), _INT64, struct.pack("<3q", 2, 3, 4))
+    shape = tensor("shape", (3,), _INT64, struct.pack("<3q", 2, 3, 4))
     nodes = [_node("Relu", ["x"], ["r"]), _node("Reshape", ["r", "shape"], ["y"])]
     return models.model(nodes, inputs={"x": (2, 12)}, outputs={"y": (2, 3, 4)}, tensors=[shape])
 
@@ -309,7 +310,7 @@ def odd_columns() -> bytes:
     shapes = {"a": (38, 24, 1, 1), "b": (50, 38, 3, 3), "c": (50, 50, 3, 3), "d": (360, 50, 1, 1), "h": (360, 40, 1, 1)}
     shapes |= {"bias": (38,), "e": (360, 77), "f": (90, 360), "g": (90,)}
     tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
-    tensors.append(_tensor("rows", (3,), _INT64, struct.pack("<3q", 1, 360, 240)))
+    tensors.append(tensor("rows", (3,), _INT64, struct.pack("<3q", 1, 360, 240)))
     outputs = {"product": (1, 240, 77), "crossed": (1, 360, 77), "classes": (1, 90)}
     return models.model(nodes, inputs={"x": (1, 24, 31, 30)}, outputs=outputs, tensors=tensors)
 
@@ -337,7 +338,7 @@ def between_convolutions() -> bytes:
     ]
     tensors = [_floats(name, (8, 8, 3, 3), weights) for name in "abcd"]
     tensors.append(_floats("scale", (1, 8, 1, 1), weights))
-    tensors.append(_tensor("image", (4,), _INT64, struct.pack("<4q", 1, 8, 12, 12)))
+    tensors.append(tensor("image", (4,), _INT64, struct.pack("<4q", 1, 8, 12, 12)))
     shape = (1, 8, 12, 12)
     return models.model(nodes, inputs={"x": shape, "z": (1, 8, 144)}, outputs={"y": shape}, tensors=tensors)
 
@@ -373,7 +374,7 @@ def narrow_products(*, is_rounded: bool = False) -> bytes:
         _node("Concat", ["part", "part"], ["columns"], axis=2),
     ]
     numbers = {"begin": 0, "end": 33, "most": 16, "axis": 2}
-    tensors = [_tensor(name, (1,), _INT64, struct.pack("<q", number)) for name, number in numbers.items()]
+    tensors = [tensor(name, (1,), _INT64, struct.pack("<q", number)) for name, number in numbers.items()]
     tensors += [_floats("first", (32, 3, 3, 3), source)]
     tensors += [_floats(f"{name}_w", shape, source) for name, (shape, _, _) in convolutions.items()]
     tensors += [_floats(f"{name}_w", (depth, columns), source) for name, (_, depth, columns) in products.items()]
@@ -418,18 +419,18 @@ def quantized_operators(*, is_signed: bool) -> bytes:
     ``y`` [1, 24, 4, 4]."""
     source = random.Random(0)  # noqa: S311 - weights, not secrets
     kind, zero = (_INT8, -7) if is_signed else (_UINT8, 121)
-    tensors = [_tensor("zero", (), kind, struct.pack("b", zero))]
+    tensors = [tensor("zero", (), kind, struct.pack("b", zero))]
     scales = {"image_scale": 0.03, "first_scale": 0.05, "second_scale": 0.2}
-    tensors += [_tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
+    tensors += [tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
     nodes = [_node("QuantizeLinear", ["image", "image_scale", "zero"], ["bytes"])]
 
     def convolution(data: str, scale: str, shape: tuple[int, ...], result: str, **how: Any) -> None:
-        tensors.append(_tensor(f"{result}_w", shape, _INT8, source.randbytes(math.prod(shape))))
+        tensors.append(tensor(f"{result}_w", shape, _INT8, source.randbytes(math.prod(shape))))
         own = [source.uniform(0.001, 0.002) for _ in range(shape[0])]
-        tensors.append(_tensor(f"{result}_scales", shape[:1], _FLOAT, struct.pack(f"<{len(own)}f", *own)))
-        tensors.append(_tensor(f"{result}_zeros", shape[:1], _INT8, bytes(shape[0])))
+        tensors.append(tensor(f"{result}_scales", shape[:1], _FLOAT, struct.pack(f"<{len(own)}f", *own)))
+        tensors.append(tensor(f"{result}_zeros", shape[:1], _INT8, bytes(shape[0])))
         biases = [source.randint(-999, 999) for _ in own]
-        tensors.append(_tensor(f"{result}_b", shape[:1], _INT32, struct.pack(f"<{len(own)}i", *biases)))
+        tensors.append(tensor(f"{result}_b", shape[:1], _INT32, struct.pack(f"<{len(own)}i", *biases)))
         weights = [f"{result}_w", f"{result}_scales", f"{result}_zeros"]
         given = [data, scale, "zero", *weights, f"{result}_scale", "zero", f"{result}_b"]
         nodes.append(_node("QLinearConv", given, [result], kernel_shape=list(shape[2:]), **how))
@@ -449,21 +450,21 @@ def signed_bytes() -> bytes:
     """
     source = random.Random(0)  # noqa: S311 - weights, not secrets
     nodes: list[Any] = []
-    tensors = [_tensor("zero", (), _INT8, struct.pack("b", -7))]
+    tensors = [tensor("zero", (), _INT8, struct.pack("b", -7))]
     scale = 0.03
 
     def constant(name: str, shape: tuple[int, ...], kind: int, scales: list[float]) -> str:
         size, letter = (4, "i") if kind == _INT32 else (1, "b")
         values = [source.randint(-100, 100) for _ in range(math.prod(shape))]
-        tensors.append(_tensor(f"{name}_bytes", shape, kind, struct.pack(f"<{len(values)}{letter}", *values)))
-        tensors.append(_tensor(f"{name}_scales", shape[:1], _FLOAT, struct.pack(f"<{len(scales)}f", *scales)))
-        tensors.append(_tensor(f"{name}_zeros", shape[:1], kind, bytes(shape[0] * size)))
+        tensors.append(tensor(f"{name}_bytes", shape, kind, struct.pack(f"<{len(values)}{letter}", *values)))
+        tensors.append(tensor(f"{name}_scales", shape[:1], _FLOAT, struct.pack(f"<{len(scales)}f", *scales)))
+        tensors.append(tensor(f"{name}_zeros", shape[:1], kind, bytes(shape[0] * size)))
         given = [f"{name}_bytes", f"{name}_scales", f"{name}_zeros"]
         nodes.append(_node("DequantizeLinear", given, [name], axis=0))
         return name
 
     def layer(kind: str, data: str, shape: tuple[int, ...], result: str, **how: Any) -> None:
-        tensors.append(_tensor(f"{data}_scale", (), _FLOAT, struct.pack("<f", scale)))
+        tensors.append(tensor(f"{data}_scale", (), _FLOAT, struct.pack("<f", scale)))
         nodes.append(_node("QuantizeLinear", [data, f"{data}_scale", "zero"], [f"{data}_bytes"]))
         nodes.append(_node("DequantizeLinear", [f"{data}_bytes", f"{data}_scale", "zero"], [f"{data}_read"]))
         scales = [source.uniform(0.001, 0.002) for _ in range(shape[0])]

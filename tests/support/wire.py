@@ -1,4 +1,7 @@
-"""Protobuf by hand: hostile files are bound by no library's rules. Field numbers are ``onnx.proto3``'s."""
+"""ONNX models by hand: the tests' interpreter has no ``onnx``, and hostile files are bound by no library's rules.
+
+Field numbers are those of ``onnx.proto3``; https://protobuf.dev/programming-guides/encoding describes the bytes.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ GRAPH, INTS, INT, TENSOR = 5, 7, 2, 4
 """Kinds of attributes."""
 
 Field = tuple[int, "int | bytes | str"]
+Dimensions = Sequence[int | str | None]
+"""A size, a symbol, or None for an unnamed dynamic dimension."""
 
 
 def message(*fields: Field) -> bytes:
@@ -74,13 +79,18 @@ def truth(name: str) -> bytes:
     return tensor(name, [], BOOL, bytes([True]))
 
 
-def end(name: str, shape: Sequence[int | str] | None, kind: int = FLOAT) -> bytes:
+def end(name: str, shape: Dimensions | None, kind: int = FLOAT) -> bytes:
     """An input or output; None leaves its rank open."""
     described: list[Field] = [(1, kind)]
     if shape is not None:
-        sizes = [message((2, size) if isinstance(size, str) else (1, size)) for size in shape]
-        described.append((2, message(*((1, size) for size in sizes))))
+        described.append((2, message(*((1, _dimension(size)) for size in shape))))
     return message((1, name), (2, message((1, message(*described)))))
+
+
+def _dimension(size: int | str | None) -> bytes:
+    if size is None:
+        return b""
+    return message((2, size) if isinstance(size, str) else (1, size))
 
 
 def graph(

@@ -47,8 +47,12 @@ def spend(
     latency: Callable[[str, int], float | None],
     *,
     rounds: int = 10_000,
+    told: Callable[[str], dict[str, float]] = lambda key: {},
 ) -> list[str]:
-    """Run rounds whose best latency is ``latency(workload, trials done)``; returns whose they were."""
+    """Run rounds whose best latency is ``latency(workload, trials done)``; returns whose they were.
+
+    ``told`` is what else is known about a workload's rounds.
+    """
     order = []
     for _ in range(rounds):
         following = allocator.next_round()
@@ -61,6 +65,7 @@ def spend(
             trials=following.trials,
             best_latency=latency(following.workload_key, done),
             exhausted=False,
+            **told(following.workload_key),
         )
     return order
 
@@ -108,14 +113,9 @@ def test_of_equals_the_task_that_just_improved_comes_first() -> None:
 
 def test_cheap_trials_come_before_dear_ones() -> None:
     tasks = [task("w0", planned=1000), task("w1", planned=1000, name="depthwise")]
-    allocator = Allocator(tasks)
-    order = []
-    for _ in range(40):
-        following = allocator.next_round()
-        assert following
-        order.append(following.workload_key)
-        cost = 1.0 if following.workload_key == "w0" else 8.0
-        allocator.finished(following.workload_key, trials=8, best_latency=1e-3, exhausted=False, seconds=cost)
+    seconds = {"w0": 1.0, "w1": 8.0}
+    order = spend(Allocator(tasks), lambda key, done: 1e-3, rounds=40, told=lambda key: {"seconds": seconds[key]})
+    assert len(order) == 40
     assert order.count("w0") > 2 * order.count("w1") > 0
 
 
@@ -124,16 +124,11 @@ def test_kinds_that_gain_over_their_default_come_before_kinds_that_do_not() -> N
         task("w0", planned=1000, name="depthwise"), task("w1", planned=1000, name="depthwise"),
         task("w2", planned=1000), task("w3", planned=1000),
     ]  # fmt: skip
-    allocator = Allocator(tasks)
-    order = []
-    for _ in range(40):
-        following = allocator.next_round()
-        assert following
-        order.append(following.workload_key)
-        default = 1e-3 if following.workload_key in ("w0", "w1") else 3e-3
-        allocator.finished(
-            following.workload_key, trials=8, best_latency=1e-3, exhausted=False, default_latency=default
-        )
+    defaults = {"w0": 1e-3, "w1": 1e-3, "w2": 3e-3, "w3": 3e-3}
+    order = spend(
+        Allocator(tasks), lambda key, done: 1e-3, rounds=40, told=lambda key: {"default_latency": defaults[key]}
+    )
+    assert len(order) == 40
     stuck = order.count("w0") + order.count("w1")
     assert 4 <= stuck < 15
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from api.middleware import body_limit
 from api.services import Services
 from domain import errors
 from domain.blobs import Blob
+from domain.ports import Canceled
 from domain.tokens import Principal
 from storage import garbage, quotas, statements
 from storage.blobs import ownership
@@ -98,7 +100,20 @@ def check_kept(services: Services, blob: Blob) -> None:
         raise errors.Unavailable(message, hint="Upload the file again.")
 
 
-def discard(services: Services, blob: Blob, put_before: datetime) -> None:
+@contextmanager
+def discarding(services: Services, blob: Blob, put_before: datetime, *, noun: str) -> Iterator[None]:
+    """Remove the bytes if they are rejected. Raises Unavailable if the caller left."""
+    try:
+        yield
+    except Canceled:
+        _discard(services, blob, put_before)
+        raise errors.Unavailable(f"the caller left before the {noun} was read") from None
+    except Exception:
+        _discard(services, blob, put_before)
+        raise
+
+
+def _discard(services: Services, blob: Blob, put_before: datetime) -> None:
     """Remove rejected bytes, which no quota counts, unless a model, a later upload or another service uses them."""
     owner = services.blobs.owner()
     with services.database.transaction() as session:

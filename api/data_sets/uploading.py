@@ -10,7 +10,6 @@ from api.services import Services
 from domain import errors
 from domain.blobs import Blob
 from domain.data_sets import DataFacts, DataSet
-from domain.ports import Canceled
 from domain.tokens import Principal
 from storage import data_sets, quotas
 
@@ -28,18 +27,12 @@ def keep(
         known = data_sets.find(session, principal.owner, blob.digest)
     if known:
         return known, False
-    try:
+    with uploads.discarding(services, blob, put_before, noun="data set"):
         if blob.size_bytes == 0:
             raise errors.InvalidDataSet("the request has no body", hint="Send the bytes of one .npz file as the body.")
         with services.blobs.local(blob.digest) as path:
             facts = services.inspect_rows(path, unwanted)
         return _added(services, principal, name or f"data-{blob.digest[:12]}", blob, facts), True
-    except Canceled:
-        uploads.discard(services, blob, put_before)
-        raise errors.Unavailable("the caller left before the data set was read") from None
-    except Exception:
-        uploads.discard(services, blob, put_before)
-        raise
 
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: DataFacts) -> DataSet:

@@ -13,7 +13,6 @@ from domain import errors
 from domain.blobs import Blob
 from domain.digests import ModelDigest
 from domain.models import Model, ModelFacts, ModelFormat
-from domain.ports import Canceled
 from domain.tokens import Principal
 from storage import models, owners, quotas
 
@@ -44,18 +43,12 @@ def keep(
     known = _claimed(services, principal, name, blob)
     if known:
         return known
-    try:
+    with uploads.discarding(services, blob, put_before, noun="model"):
         if blob.size_bytes == 0:
             raise errors.InvalidModel("the request has no body", hint="Send the bytes of one model file as the body.")
         with services.blobs.local(blob.digest) as path:
             facts = services.inspect(path, model_format, unwanted)
         return _added(services, principal, name, blob, facts)
-    except Canceled:
-        uploads.discard(services, blob, put_before)
-        raise errors.Unavailable("the caller left before the model was read") from None
-    except Exception:
-        uploads.discard(services, blob, put_before)
-        raise
 
 
 def _added(services: Services, principal: Principal, name: str, blob: Blob, facts: ModelFacts) -> tuple[Model, bool]:

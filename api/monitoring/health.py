@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 
 from api import problems
-from api.monitoring import schemas
 from api.services import Services, ServicesDep
 from domain import errors
 
@@ -16,16 +16,26 @@ router = APIRouter(tags=["health"])
 _OK = "ok"
 
 
-@router.get("/healthz", operation_id="liveness", response_model=schemas.Health)
-def healthz(request: Request) -> schemas.Health:
+class Health(BaseModel):
+    status: str
+    version: str
+
+
+class Readiness(BaseModel):
+    status: str
+    checks: dict[str, str]
+
+
+@router.get("/healthz", operation_id="liveness", response_model=Health)
+def healthz(request: Request) -> Health:
     """Report that the process is alive."""
-    return schemas.Health(status="ok", version=request.app.version)
+    return Health(status="ok", version=request.app.version)
 
 
-@router.get("/readyz", operation_id="readiness", response_model=schemas.Readiness, responses=problems.responses(503))
-def readyz(services: ServicesDep) -> schemas.Readiness:
+@router.get("/readyz", operation_id="readiness", response_model=Readiness, responses=problems.responses(503))
+def readyz(services: ServicesDep) -> Readiness:
     """Check that the service is ready; otherwise the problem's `details.checks` name the failing parts."""
-    return schemas.Readiness(status="ready", checks=_check(services))
+    return Readiness(status="ready", checks=_check(services))
 
 
 def _check(services: Services) -> dict[str, str]:

@@ -36,7 +36,8 @@ class Metrics:
     """Metrics with a registry per application, so that several applications in a process do not share counters."""
 
     def __init__(self, database: Database, blobs: BlobStore, *, worker_alive_seconds: float) -> None:
-        self._registry = prometheus.CollectorRegistry()
+        # Without a description of the collectors, as registration must not query database and store.
+        self._registry = prometheus.CollectorRegistry(auto_describe=False)
         prometheus.ProcessCollector(registry=self._registry)
         self._registry.register(_ServiceState(database, worker_alive_seconds))
         self._registry.register(_BlobStoreState(blobs))
@@ -104,10 +105,6 @@ class _BlobStoreState(Collector):
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
-    def describe(self) -> list[Metric]:
-        """Return nothing, as registration must not query the store."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         up = 1
         try:
@@ -127,10 +124,6 @@ class _ServiceState(Collector):
         self._lock = threading.Lock()
         self._trials: Counter[tuple[str, str]] = Counter()
         self._last_record: int | None = None
-
-    def describe(self) -> list[Metric]:
-        """Return nothing, as registration must not query the database."""
-        return []
 
     def collect(self) -> Iterator[Metric]:
         try:

@@ -21,6 +21,8 @@ from domain.blobs import BlobStore
 from domain.data_sets import DataFacts
 from domain.jobs import Tuner
 from domain.models import ModelFacts, ModelFormat
+from domain.workers import Worker
+from storage import workers
 from storage.database import Database
 from tuner.host.extraction import Planner
 from tuner.native.reading import Batch
@@ -66,6 +68,10 @@ class Services:
     plan_slots: threading.BoundedSemaphore
     plugins: dict[str, list[str]] = field(default_factory=dict)
     """Plugins that each engine reported when it made a plan."""
+
+    def living_workers(self) -> list[Worker]:
+        with self.database.reading() as session:
+            return workers.living(session, within_seconds=self.settings.worker_alive_seconds)
 
 
 async def _services(request: Request) -> Services:

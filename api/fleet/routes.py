@@ -11,10 +11,10 @@ from api.auth import Reader
 from api.fleet import schemas
 from api.jobs import schemas as job_schemas
 from api.paging import MOST_ENTRIES, LimitParam, PageTokenParam
-from api.services import Services, ServicesDep
+from api.services import ServicesDep
 from domain import release, targets
 from domain.targets import Device
-from domain.workers import Worker, fleet_warnings
+from domain.workers import fleet_warnings
 from storage import owners, statements, workers
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
@@ -43,7 +43,7 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
     kinds: dict[str, Literal["cpu", "gpu"]] = {}
     devices: dict[str, Device] = {}
     count: Counter[str] = Counter()
-    for worker in _living(services):
+    for worker in services.living_workers():
         # A worker with a GPU measures only on that.
         for device in worker.accelerators or (worker.device,):
             kinds[device.key] = "gpu" if worker.accelerators else "cpu"
@@ -73,7 +73,7 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
 @router.get("/targets", operation_id="list_targets", response_model=schemas.Targets)
 def list_targets(services: ServicesDep, _principal: Reader) -> schemas.Targets:
     """List the possible targets of a job."""
-    natives = sorted({worker.native_target.text for worker in _living(services)})
+    natives = sorted({worker.native_target.text for worker in services.living_workers()})
     return schemas.Targets(targets=[targets.NATIVE, *natives], kinds=list(targets.KINDS))
 
 
@@ -82,7 +82,7 @@ def list_engines(services: ServicesDep, _principal: Reader) -> schemas.Engines:
     """List the live workers' engines and their toolchains."""
     toolchains: dict[str, set[str]] = defaultdict(set)
     count: Counter[str] = Counter()
-    for worker in _living(services):
+    for worker in services.living_workers():
         for toolchain in worker.toolchains:
             toolchains[toolchain.engine].add(toolchain.identity)
         count.update({toolchain.engine for toolchain in worker.toolchains})
@@ -92,8 +92,3 @@ def list_engines(services: ServicesDep, _principal: Reader) -> schemas.Engines:
             for name, found in sorted(toolchains.items())
         ]
     )
-
-
-def _living(services: Services) -> list[Worker]:
-    with services.database.reading() as session:
-        return workers.living(session, within_seconds=services.settings.worker_alive_seconds)

@@ -25,7 +25,7 @@ from domain.ports import Canceled as PlanCanceled
 from domain.records import RecordPlace as RecordPlace
 from domain.targets import Toolchain
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
-from storage import records, tuning_tasks, workers, workloads
+from storage import records, tuning_tasks, workloads
 from tuner.host.extraction import Canceled, Planner, Questions, questions
 from tuner.search import planning, precisions
 
@@ -35,13 +35,12 @@ def make(services: Services, request: JobRequest, model: Model, unwanted: Cancel
 
     Raises EngineNotInstalled if no engine is available here, UnknownTarget, and the errors of ``Surveyor``.
     """
-    with services.database.reading() as session:
-        living = workers.living(session, within_seconds=services.settings.worker_alive_seconds)
+    living = services.living_workers()
     place = placing.find(request, living)
     considered = tuners(request)
     surveys = Surveyor(services, request, model, place, unwanted).survey(considered)
-    _refuse_when_nothing_is_installed(surveys)
-    _refuse_late(surveys)
+    _refuse_when_all_failed(surveys, errors.EngineNotInstalled)
+    _refuse_when_all_failed(surveys, errors.PlanTimeLimit)
     _refuse_unknown_target(surveys)
     with services.database.reading() as session:
         engines = [_engine(session, request, place, survey, considered) for survey in surveys]
@@ -67,16 +66,10 @@ def tuners(request: JobRequest) -> tuple[Tuner, ...]:
     return request.tuners
 
 
-def _refuse_when_nothing_is_installed(surveys: Sequence[Survey]) -> None:
-    missing = [survey.failure for survey in surveys if isinstance(survey.failure, errors.EngineNotInstalled)]
-    if missing and len(missing) == len(surveys):
-        raise missing[0]
-
-
-def _refuse_late(surveys: Sequence[Survey]) -> None:
-    late = [survey.failure for survey in surveys if isinstance(survey.failure, errors.PlanTimeLimit)]
-    if late and len(late) == len(surveys):
-        raise late[0]
+def _refuse_when_all_failed(surveys: Sequence[Survey], kind: type[errors.TunesmithError]) -> None:
+    failures = [survey.failure for survey in surveys if isinstance(survey.failure, kind)]
+    if failures and len(failures) == len(surveys):
+        raise failures[0]
 
 
 def _refuse_unknown_target(surveys: Sequence[Survey]) -> None:

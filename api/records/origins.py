@@ -9,7 +9,6 @@ from domain import errors, targets
 from domain.jobs import Tuner
 from domain.targets import Device, Toolchain
 from domain.workers import Worker
-from storage import workers
 from tuner.native.importing import RecordOrigin
 
 _TOOLCHAIN = re.compile(r"(?P<engine>[a-z]+)/tvm-(?P<tvm>[^/\s]+)/llvm-(?P<llvm>[^/\s]+)")
@@ -29,7 +28,7 @@ def tuner(text: str) -> Tuner:
 
 def native(services: Services) -> str:
     """Return the native target of the live workers. Raises InvalidRequest if it is not the same for all."""
-    found = {worker.native_target.identity for worker in _living(services)}
+    found = {worker.native_target.identity for worker in services.living_workers()}
     if len(found) != 1:
         which = "the live workers have several targets" if found else "no worker is alive"
         raise errors.InvalidRequest(
@@ -74,7 +73,11 @@ def of_import(
 
 
 def _only_worker(services: Services, chosen: Tuner) -> Worker:
-    able = [worker for worker in _living(services) if any(each.engine == chosen.engine for each in worker.toolchains)]
+    able = [
+        worker
+        for worker in services.living_workers()
+        if any(each.engine == chosen.engine for each in worker.toolchains)
+    ]
     kinds = {
         (worker.native_target.identity, worker.device.key, worker.accelerators, _toolchain_of(worker, chosen))
         for worker in able
@@ -88,11 +91,6 @@ def _only_worker(services: Services, chosen: Tuner) -> Worker:
             details={"devices": known, "toolchains": sorted({_toolchain_of(one, chosen).identity for one in able})},
         )
     return able[0]
-
-
-def _living(services: Services) -> list[Worker]:
-    with services.database.reading() as session:
-        return workers.living(session, within_seconds=services.settings.worker_alive_seconds)
 
 
 def _toolchain_of(worker: Worker | None, chosen: Tuner) -> Toolchain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,14 @@ from domain.artifacts import PART, Artifact
 from domain.digests import ModelDigest
 from storage import codec, models, paging, statements
 from storage.tables import ArtifactRow, JobRow
+
+USABLE = (
+    ArtifactRow.verified,
+    ArtifactRow.published_median.is_not(None),
+    ArtifactRow.deleted_at.is_(None),
+    ArtifactRow.bundle_format != PART,
+)
+"""Conditions of artifacts that can be the best one."""
 
 
 def add(session: Session, artifact: Artifact) -> Artifact:
@@ -65,22 +73,11 @@ def best(
     such as ``relay/tvm-0.19.0``. Inputs that ``input_shapes`` omits may have any shape; of a bundle of several sizes,
     one has these shapes. Raises ArtifactNotFound.
     """
-    query = select(ArtifactRow).where(
-        ArtifactRow.model_digest == model_digest,
-        ArtifactRow.verified,
-        ArtifactRow.published_median.is_not(None),
-        ArtifactRow.deleted_at.is_(None),
-        ArtifactRow.bundle_format != PART,
-    )
-    if target is not None:
-        query = query.where(_is_for(target))
-    if device_key is not None:
-        query = query.where(ArtifactRow.device_key == device_key)
+    requested = _requested(target=target, device_key=device_key, precision=precision)
+    query = select(ArtifactRow).where(ArtifactRow.model_digest == model_digest, *USABLE, *requested)
     if toolchain is not None:
         beginning = ArtifactRow.toolchain.startswith(f"{toolchain}/", autoescape=True)
         query = query.where(or_(ArtifactRow.toolchain == toolchain, beginning))
-    if precision is not None:
-        query = query.where(ArtifactRow.precision == precision)
     shapes = {name: list(shape) for name, shape in (input_shapes or {}).items()}
     rows = session.scalars(query.order_by(ArtifactRow.published_median, ArtifactRow.created_at))
     row = next((row for row in rows if _has(row, shapes)), None) if shapes else rows.first()
@@ -108,13 +105,8 @@ def page(
 
     Raises InvalidPageToken.
     """
-    query = select(ArtifactRow).where(ArtifactRow.deleted_at.is_(None), ArtifactRow.bundle_format != PART)
-    if target is not None:
-        query = query.where(_is_for(target))
-    if device_key is not None:
-        query = query.where(ArtifactRow.device_key == device_key)
-    if precision is not None:
-        query = query.where(ArtifactRow.precision == precision)
+    requested = _requested(target=target, device_key=device_key, precision=precision)
+    query = select(ArtifactRow).where(ArtifactRow.deleted_at.is_(None), ArtifactRow.bundle_format != PART, *requested)
     if owner is not None:
         query = query.where(ArtifactRow.model_digest.in_(models.owned_by(owner)))
     if model_digest is not None:
@@ -127,9 +119,14 @@ def _has(row: ArtifactRow, shapes: Mapping[str, list[int]]) -> bool:
     return any(shapes.items() <= each.items() for each in every)
 
 
-def _is_for(target: str) -> ColumnElement[bool]:
-    any_threads = ArtifactRow.target.startswith(f"{target} -num-cores=", autoescape=True)
-    return or_(ArtifactRow.target == target, any_threads)
+def _requested(*, target: str | None, device_key: str | None, precision: str | None) -> Iterator[ColumnElement[bool]]:
+    if target is not None:
+        any_threads = ArtifactRow.target.startswith(f"{target} -num-cores=", autoescape=True)
+        yield or_(ArtifactRow.target == target, any_threads)
+    if device_key is not None:
+        yield ArtifactRow.device_key == device_key
+    if precision is not None:
+        yield ArtifactRow.precision == precision
 
 
 def _values(artifact: Artifact) -> dict[str, Any]:

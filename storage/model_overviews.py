@@ -10,17 +10,11 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from domain.artifacts import PART, Artifact
+from domain.artifacts import Artifact
 from domain.digests import ModelDigest
 from storage import artifacts
 from storage.tables import ArtifactRow, JobRow, ModelRow
 
-_USABLE = (
-    ArtifactRow.verified,
-    ArtifactRow.published_median.is_not(None),
-    ArtifactRow.deleted_at.is_(None),
-    ArtifactRow.bundle_format != PART,
-)
 _MOST_ARTIFACTS = 5000
 """Only this many of a model's newest artifacts are considered."""
 
@@ -45,7 +39,7 @@ def of_models(
     rank = func.row_number().over(
         partition_by=ArtifactRow.model_digest, order_by=(ArtifactRow.published_median, ArtifactRow.created_at)
     )
-    ranked = select(ArtifactRow.id, rank.label("rank")).where(ArtifactRow.model_digest.in_(digests), *_USABLE)
+    ranked = select(ArtifactRow.id, rank.label("rank")).where(ArtifactRow.model_digest.in_(digests), *artifacts.USABLE)
     first = ranked.subquery()
     fastest = {one.model_digest: one for one in _by_ids(session, select(first.c.id).where(first.c.rank == 1))}
     return {digest: ModelOverview(jobs=jobs.get(digest, 0), fastest=fastest.get(digest)) for digest in digests}
@@ -58,7 +52,7 @@ def fastest(session: Session, digest: ModelDigest, *, most: int = 100) -> list[A
     """
     newest = (
         select(ArtifactRow.id)
-        .where(ArtifactRow.model_digest == digest, *_USABLE)
+        .where(ArtifactRow.model_digest == digest, *artifacts.USABLE)
         .order_by(ArtifactRow.created_at.desc())
         .limit(_MOST_ARTIFACTS)
     )

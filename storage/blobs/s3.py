@@ -69,7 +69,8 @@ class S3BlobStore:
             if known is None or known["ContentLength"] != blob.size_bytes or not _is_marked(known, blob.digest):
                 self._upload(temporary, blob)
             elif datetime.now(UTC) - known["LastModified"] > _FRESH:
-                self._put_again(blob.digest)
+                # Renew its time, which protects it from garbage collection.
+                self._copy_onto_itself(blob.digest, {_MARK: blob.digest})
             self._cache.add(temporary, blob.digest)
         return blob
 
@@ -203,10 +204,6 @@ class S3BlobStore:
             return answer["Body"]
 
         return S3Reader(get, digest=digest, size=size, on_damage=lambda: self._distrust(digest))
-
-    def _put_again(self, digest: BlobDigest) -> None:
-        """Renew the time of an object, which protects it from garbage collection."""
-        self._copy_onto_itself(digest, {_MARK: digest})
 
     def _copy_onto_itself(self, digest: BlobDigest, metadata: dict[str, str]) -> None:
         key = self._key(digest)

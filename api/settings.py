@@ -7,10 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from domain import destinations
-from process import logs, tracing
-from process.logs import LogFormat, LogLevel
-from process.settings import Settings
+from process.settings import ServiceSettings
 
 
 def _checked_proxies(text: str) -> str:
@@ -21,7 +18,7 @@ def _checked_proxies(text: str) -> str:
     return ",".join(named)
 
 
-class ApiSettings(Settings):
+class ApiSettings(ServiceSettings):
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port that the API listens on; 0 means a free port.")
     token: SecretStr | None = Field(
@@ -47,10 +44,6 @@ class ApiSettings(Settings):
     failures_burst: int = Field(
         default=20, gt=0, description="Burst of wrong tokens and login links that this limit allows."
     )
-    broker_url: str | None = Field(
-        default=None,
-        description="URL of the message broker (Redis or Valkey); by default the one that `serve` starts.",
-    )
     max_model_bytes: int = Field(
         default=2 * 1024**3,
         gt=0,
@@ -72,13 +65,7 @@ class ApiSettings(Settings):
         description="Total limit, in seconds, of a job without one, besides its tuning budget (10 a trial).",
     )
     default_priority: int = Field(default=5, ge=0, le=9, description="Default priority of a job: 0 runs first, 9 last.")
-    webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
-        default="", description=destinations.ALLOWED_HOSTS
-    )
-    log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
-    log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
     access_log: bool = Field(default=True, description="Log each request with its status, duration and caller.")
-    otel: bool = Field(default=False, description=tracing.SETTING)
     events_poll_seconds: float = Field(
         default=0.3, gt=0, description="Interval, in seconds, at which an event stream polls for new events."
     )
@@ -87,9 +74,6 @@ class ApiSettings(Settings):
         ge=0,
         description="Seconds for which the progress in a job's status is cached; its state and stage are always "
         "current.",
-    )
-    worker_alive_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds without a heartbeat after which a worker counts as dead."
     )
     metrics_open: bool = Field(
         default=False,

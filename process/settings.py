@@ -11,7 +11,9 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from domain import errors
+from domain import destinations, errors
+from process import logs, tracing
+from process.logs import LogFormat, LogLevel
 
 PREFIX = "TUNESMITH_"
 
@@ -50,11 +52,27 @@ def _absolute(path: Path) -> Path:
 
 
 class HomeSettings(Settings):
-    """Base of settings of processes that use the home folder."""
-
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
         default=Path("~/.local/share/tunesmith"), description="Folder for all state and all engine environments."
     )
+
+
+class ServiceSettings(Settings):
+    """Settings that the API and the workers share."""
+
+    broker_url: str | None = Field(
+        default=None,
+        description="URL of the message broker (Redis or Valkey); by default the one that `serve` starts.",
+    )
+    worker_alive_seconds: float = Field(
+        default=60.0, gt=0, description="Seconds without a heartbeat after which a worker counts as dead."
+    )
+    webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
+        default="", description=destinations.ALLOWED_HOSTS
+    )
+    log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
+    log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
+    otel: bool = Field(default=False, description=tracing.SETTING)
 
 
 def variable(field: str) -> str:

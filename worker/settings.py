@@ -6,18 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from domain import capabilities, destinations, dispatch, search_parts
+from domain import capabilities, dispatch, search_parts
 from domain.search_parts import SearchPart
-from process import logs, tracing
-from process.logs import LogFormat, LogLevel
-from process.settings import HomeSettings
+from process.settings import HomeSettings, ServiceSettings
 
 
-class WorkerSettings(HomeSettings):
-    broker_url: str | None = Field(
-        default=None,
-        description="URL of the message broker (Redis or Valkey); by default the one that `serve` starts.",
-    )
+class WorkerSettings(HomeSettings, ServiceSettings):
     broker_visibility_seconds: float = Field(
         default=dispatch.VISIBILITY_SECONDS,
         gt=0,
@@ -30,9 +24,6 @@ class WorkerSettings(HomeSettings):
     rpc_trackers: Annotated[str, AfterValidator(capabilities.checked_trackers)] = Field(
         default="",
         description="Comma-separated RPC trackers, HOST:PORT, that a worker may use; by default any.",
-    )
-    worker_alive_seconds: float = Field(
-        default=60.0, gt=0, description="Seconds without a heartbeat after which a worker counts as dead."
     )
     lease_seconds: float = Field(
         default=30.0,
@@ -61,12 +52,6 @@ class WorkerSettings(HomeSettings):
         gt=0,
         description="Interval, in seconds, at which idle workers poll for jobs, and all workers for webhooks to send.",
     )
-    webhook_hosts: Annotated[str, AfterValidator(destinations.checked_hosts)] = Field(
-        default="", description=destinations.ALLOWED_HOSTS
-    )
-    log_format: LogFormat = Field(default=LogFormat.TEXT, description=logs.FORMAT)
-    log_level: LogLevel = Field(default=LogLevel.INFO, description=logs.LEVEL)
-    otel: bool = Field(default=False, description=tracing.SETTING)
     worker_metrics_port: int = Field(
         default=0,
         ge=0,

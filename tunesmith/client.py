@@ -80,7 +80,9 @@ class Client:
             )
         wanted = model_format or ("irmodule" if file.suffix == ".json" else "onnx")
         params = {"name": name or file.stem, "format": wanted}
-        response = self._transport.put("/v1/models", lambda: _read(file, size, progress), size=size, params=params)
+        response = self._transport.upload(
+            "PUT", "/v1/models", lambda: _read(file, size, progress), size=size, params=params
+        )
         return Model.of(response.json(), created=response.status_code == 201)
 
     def operator(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -12,9 +15,6 @@ if TYPE_CHECKING:
     from tunesmith.data_sets import DataSet
     from tunesmith.jobs import Job
     from tunesmith.models import Model
-import math
-import re
-from dataclasses import dataclass
 
 
 class Options(TypedDict, total=False):

@@ -80,9 +80,6 @@ class Transport:
         send = lambda: self._send("POST", path, json=json, headers=headers, timeout=timeout)  # noqa: E731
         return self._attempts(send, idempotent=idempotency_key is not None)
 
-    def put(self, path: str, content: Content, *, size: int, params: Mapping[str, Any]) -> httpx.Response:
-        return self.upload("PUT", path, content, size=size, params=params)
-
     def upload(
         self, method: str, path: str, content: Content, *, size: int, params: Mapping[str, Any]
     ) -> httpx.Response:

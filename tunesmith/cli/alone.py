@@ -155,9 +155,7 @@ def _run(
     try:
         with InferenceSession(bundle, threads=threads, runtime=runtime) as session:
             known = [info.name for info in session.get_outputs()]
-            for name in set(named) - set(known):
-                hint = f"Its outputs: {', '.join(known)}."
-                raise errors.InvalidInput(f"the bundle has no output {name!r}", code="unknown_output", hint=hint)
+            local.check_names(named, known)
             feed = _read(inputs, np) if inputs else {i.name: _filled(i, fill, np) for i in session.get_inputs()}
             results = session.run(None, feed)
             if outputs:

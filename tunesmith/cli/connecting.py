@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunesmith.cli import output
-
-if TYPE_CHECKING:
-    from tunesmith.client import Client
-import os
-
 from tunesmith.progress import PlainView, Progress
 
 if TYPE_CHECKING:
+    from tunesmith.client import Client
     from tunesmith.events import Event
     from tunesmith.jobs import Job
     from tunesmith.models import Model
-
 
 _WORTH_SHOWING_BYTES = 8 * 1000 * 1000
 

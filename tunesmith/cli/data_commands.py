@@ -107,10 +107,7 @@ def named(client: Client, asked: str) -> str:
 
 
 def _with_digest(file: Path) -> str:
-    import hashlib
-
     from tunesmith.client import plain_name
+    from tunesmith.downloads import file_digest
 
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return f"{plain_name(file)}-{digest[:8]}"
+    return f"{plain_name(file)}-{file_digest(file)[:8]}"

@@ -150,7 +150,7 @@ def run_bundle(
         folder = Path(scratch).absolute()
         manifest = bundles.open_bundle(bundle, folder / "bundle")
         check_machine(manifest.target)
-        _check_names(named, [spec.name for spec in manifest.outputs])
+        check_names(named, [spec.name for spec in manifest.outputs])
         chosen = _runtime(manifest, runtime)
         spec, python = chosen.engine, environments.interpreter(chosen.engine, connection.home())
         given = str(inputs.absolute()) if inputs else _filled(folder, manifest, fill)
@@ -346,7 +346,8 @@ def _check_npz(inputs: Path | None) -> None:
         raise domain_errors.InvalidInputs(f"{inputs} is not an .npz file")
 
 
-def _check_names(named: Sequence[str], known: Sequence[str]) -> None:
+def check_names(named: Sequence[str], known: Sequence[str]) -> None:
+    """Raise InvalidInput for an output that the bundle does not have."""
     for name in named:
         if name not in known:
             hint = f"Its outputs: {', '.join(known)}."

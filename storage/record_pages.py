@@ -16,7 +16,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.records import ImportedRecord, Provenance, Record, RecordKey
+from domain.records import ImportedRecord, Provenance, Record
 from storage import imports, records
 from storage.database import Database
 from storage.record_filters import AnyRecordRow, RecordFilter, conditions
@@ -48,16 +48,6 @@ def page(
             break
     token = f"{found[limit - 1][0]}{found[limit - 1][1].id}" if len(found) > limit else None
     return [_from_row(row) for _, row in found[:limit]], token
-
-
-def history(
-    session: Session, key: RecordKey, *, limit: int, page_token: str | None = None
-) -> tuple[list[AnyRecord], str | None]:
-    """Yield the trials of a key of all owners, including failed ones, in the order of ``page``."""
-    wanted = RecordFilter(
-        workload_key=key.workload_key, target=key.target, device_key=key.device_key, toolchain=key.toolchain
-    )
-    return page(session, wanted, limit=limit, page_token=page_token)
 
 
 def stream(database: Database, wanted: RecordFilter) -> Iterator[list[AnyRecord]]:

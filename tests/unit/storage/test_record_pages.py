@@ -65,13 +65,6 @@ def test_filters_hold_and_pages_join(stored: Session, wanted: RecordFilter, sche
         assert "".join(each.schedule for each in found) == schedules
 
 
-def test_history_is_a_key_s_trials_in_order(stored: Session) -> None:
-    first, token = record_pages.history(stored, key("dense"), limit=4)
-    rest, end = record_pages.history(stored, key("dense"), limit=4, page_token=token)
-    assert first + rest == records.of_key(stored, key("dense"))
-    assert end is None
-
-
 @pytest.mark.parametrize("token", ["", "r", "r-1", "rx", "1", "r" + "9" * 19, "r1 OR 1=1"])
 def test_a_made_up_token_is_refused(session: Session, token: str) -> None:
     with pytest.raises(errors.InvalidPageToken):
@@ -92,7 +85,9 @@ def test_pages_counts_and_exports_use_an_index(many_records: Database) -> None:
     workloads = [f"conv {number}" for number in range(43)]
     asked = {
         "ix_records_history (workload_digest=? AND target=? AND device_key=? AND toolchain=? AND id>?": (
-            lambda session: record_pages.history(session, key("conv 1"), limit=50, page_token="r5000")
+            lambda session: record_pages.page(
+                session, RecordFilter(workload_key="conv 1", **IDENTITIES), limit=50, page_token="r5000"
+            )
         ),
         "ix_records_export (tuner=? AND target=? AND device_key=? AND toolchain=? AND id>?": lambda session: (
             record_pages.page(session, RecordFilter(tuner="autotvm", **PLACED), limit=50, page_token="r9")

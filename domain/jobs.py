@@ -32,6 +32,8 @@ PRIORITIES = range(10)
 """0 goes first."""
 
 FINAL_STATES = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELED})
+LEASED_STATES = (JobState.RUNNING, JobState.CANCELING)
+"""A worker holds the lease."""
 
 
 class Stage(StrEnum):

@@ -28,6 +28,7 @@ from domain import errors, ids
 from domain.artifacts import Runtime
 from domain.jobs import (
     FINAL_STATES,
+    LEASED_STATES,
     Budget,
     BundleFormat,
     EventKind,
@@ -46,7 +47,6 @@ from storage import codec, deletion, events, job_queries, paging, quotas, shared
 from storage.job_queries import JobFilter
 from storage.tables import JobLabelRow, JobRow, ModelRow
 
-_LEASED = (JobState.RUNNING, JobState.CANCELING)
 _LAST_DOUBLING = 7
 """Attempts after which the backoff stops doubling."""
 _LATER = timedelta(minutes=1)
@@ -314,7 +314,7 @@ def cancel_all(session: Session, *, reason: str, now: datetime) -> int:
 
 def has_rested(row: JobRow, judging: datetime, *, pause: float, max_attempts: int) -> bool:
     """Return whether the job's lease expired long enough before ``judging``; see ``claim``."""
-    if row.state not in _LEASED or row.lease_expires_at is None:
+    if row.state not in LEASED_STATES or row.lease_expires_at is None:
         return False
     rest = 0.0 if row.attempts >= max_attempts else _rest(row.attempts, pause)
     return row.lease_expires_at <= judging - timedelta(seconds=rest)
@@ -322,7 +322,7 @@ def has_rested(row: JobRow, judging: datetime, *, pause: float, max_attempts: in
 
 def expire_dead(session: Session, *, worker_ids: list[str], now: datetime) -> int:
     """Expire the leases of workers known to be dead, so that their jobs need not wait; returns the number."""
-    theirs = and_(JobRow.worker_id.in_(worker_ids), JobRow.state.in_(_LEASED), JobRow.lease_expires_at > now)
+    theirs = and_(JobRow.worker_id.in_(worker_ids), JobRow.state.in_(LEASED_STATES), JobRow.lease_expires_at > now)
     return statements.changed(session, update(JobRow).where(theirs).values(lease_expires_at=now))
 
 
@@ -345,7 +345,7 @@ def _parts(session: Session, job_id: str) -> Sequence[JobRow]:
 def _held(job_id: str, lease: Lease) -> ColumnElement[bool]:
     return and_(
         JobRow.id == job_id,
-        JobRow.state.in_(_LEASED),
+        JobRow.state.in_(LEASED_STATES),
         JobRow.worker_id == lease.worker_id,
         JobRow.claims == lease.attempt,
     )

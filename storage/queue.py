@@ -18,7 +18,7 @@ from heapq import merge
 from sqlalchemy import ColumnElement, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from domain.jobs import JobState
+from domain.jobs import LEASED_STATES, JobState
 from storage import jobs, quotas, statements
 from storage.tables import JobRow, digest_of
 
@@ -125,7 +125,7 @@ def _owners(session: Session, priority: int) -> dict[str, datetime]:
 
 def _abandoned(session: Session, rules: Rules) -> dict[int, dict[str, list[_Position]]]:
     """Return jobs of dead workers by priority and owner; there is at most one for each worker."""
-    running = (JobRow.state.in_(quotas.RUNNING), JobRow.part_of.is_(None))
+    running = (JobRow.state.in_(LEASED_STATES), JobRow.part_of.is_(None))
     query = select(JobRow).where(*running, JobRow.lease_expires_at <= rules.judging)
     found: dict[int, dict[str, list[_Position]]] = {}
     # Sorted here, as the database might otherwise read all jobs in this order.
@@ -153,7 +153,7 @@ def _turns(session: Session, oldest: dict[str, datetime], rules: Rules) -> list[
     if len(oldest) <= 1:
         return [(owner, 0) for owner in oldest]
     at_work = select(JobRow.owner).where(
-        JobRow.state.in_(quotas.RUNNING), JobRow.part_of.is_(None), JobRow.lease_expires_at > rules.judging
+        JobRow.state.in_(LEASED_STATES), JobRow.part_of.is_(None), JobRow.lease_expires_at > rules.judging
     )
     # Counted here, for the same reason.
     running = Counter(session.scalars(at_work))

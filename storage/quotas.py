@@ -11,12 +11,10 @@ from sqlalchemy import func, select, union
 from sqlalchemy.orm import Session
 
 from domain import errors
-from domain.jobs import JobState
+from domain.jobs import LEASED_STATES, JobState
 from domain.tokens import Principal, Quota
 from storage import codec, statements
 from storage.tables import ArtifactRow, DataSetRow, JobRow, ModelOwnerRow, ModelRow, TokenRow
-
-RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
 
 def jobs_of(session: Session, token_id: str | None, *states: JobState) -> int:
@@ -72,7 +70,7 @@ def sizes_of_uploads(session: Session, owner: str) -> frozenset[int]:
 def has_room(session: Session, token_id: str) -> bool:
     """Return whether the locked token may have another running job."""
     most = _locked(session, token_id).running_jobs
-    return most is None or jobs_of(session, token_id, *RUNNING) < most
+    return most is None or jobs_of(session, token_id, *LEASED_STATES) < most
 
 
 def rooms(session: Session) -> Mapping[str, int]:
@@ -82,7 +80,7 @@ def rooms(session: Session) -> Mapping[str, int]:
     found = session.execute(select(TokenRow.id, TokenRow.quota).where(has_queued))
     limits = {token_id: codec.load(Quota, quota).running_jobs for token_id, quota in found}
     return {
-        token_id: max(0, most - jobs_of(session, token_id, *RUNNING))
+        token_id: max(0, most - jobs_of(session, token_id, *LEASED_STATES))
         for token_id, most in limits.items()
         if most is not None
     }

@@ -19,12 +19,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, case, delete, func, select, text, update
 from sqlalchemy.orm import Session
 
-from domain.jobs import Failure, JobState
+from domain.jobs import LEASED_STATES, Failure, JobState
 from domain.shared_rounds import AT_WORK, Offer, RoundState, SharedRound
 from storage import codec, statements
 from storage.tables import JobRow, SharedRoundRow, workload_digest
 
-_LEASED = (JobState.RUNNING, JobState.CANCELING)
 _TRIED_AT_ONCE = 8
 """Open rounds that a claim tries in turn if others are faster."""
 
@@ -103,7 +102,7 @@ def holds(session: Session, claimed: SharedRound) -> bool:
     The former stays true until the transaction ends, and a new leader of the job first abandons its rounds.
     """
     query = select(SharedRoundRow.id).join(JobRow, JobRow.id == SharedRoundRow.job_id)
-    query = query.where(_held(claimed), *_led(), JobRow.state.in_(_LEASED))
+    query = query.where(_held(claimed), *_led(), JobRow.state.in_(LEASED_STATES))
     return session.scalar(query.with_for_update(of=SharedRoundRow)) is not None
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from domain import errors, progress
-from domain.jobs import Budget, JobEvent, JobState, Stage
+from domain.jobs import LEASED_STATES, Budget, JobEvent, Stage
 from domain.stage_results import BaselineResult, StageResults
 from tuner.results import timing
 
@@ -33,7 +33,6 @@ _LEAST_AROUND = 30.0
 _TIMED_BY = 1.75
 """When timings end, in multiples of the tuning budget: a last round, the profile and publication take some seconds."""
 _FINISHING = (Stage.COMPILE, Stage.VERIFY, Stage.BENCHMARK)
-_RUNNING = (JobState.RUNNING, JobState.CANCELING)
 
 
 @dataclass(kw_only=True)
@@ -159,7 +158,7 @@ def running_seconds(states: Sequence[JobEvent], until: datetime) -> float:
     """
     total, since = 0.0, None
     for event in states:
-        if event.data["state"] in _RUNNING:
+        if event.data["state"] in LEASED_STATES:
             since = since or event.at
         elif since is not None:
             total += max(0.0, (event.at - since).total_seconds())

@@ -16,7 +16,7 @@ from api.paging import LimitParam, PageTokenParam
 from api.services import ServicesDep
 from api.tokens import schemas
 from domain import errors
-from domain.jobs import JobState
+from domain.jobs import LEASED_STATES, JobState
 from domain.tokens import Quota, Scope, Token
 from storage import quotas, tokens
 
@@ -102,7 +102,7 @@ def own(services: ServicesDep, principal: PrincipalDep) -> schemas.Caller:
     with services.database.reading() as session:
         token = tokens.get(session, token_id) if token_id else None
         usage = schemas.Usage(
-            running_jobs=quotas.jobs_of(session, token_id, *quotas.RUNNING),
+            running_jobs=quotas.jobs_of(session, token_id, *LEASED_STATES),
             queued_jobs=quotas.jobs_of(session, token_id, JobState.QUEUED),
             stored_bytes=quotas.stored_bytes(session, principal.owner),
         )

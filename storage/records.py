@@ -19,7 +19,6 @@ from domain.stage_results import TuneResult
 from storage import codec, statements
 from storage.tables import JobRow, RecordRow, StageRow, TuningTaskRow, workload_digest
 
-_KEYS_AT_ONCE = 500
 _WORKLOADS_TO_LEARN_FROM = 64
 _SLOWER_THAN_ANY = 1e300
 SECONDS_A_TRIAL = 0.5
@@ -81,7 +80,7 @@ def top_of_many(
     """Return the ``top`` fastest valid records of each workload that has any, fastest first; of equal ones,
     the oldest."""
     found: dict[str, list[Record]] = {}
-    for digests, _ in _digests(workload_keys):
+    for digests in map(list, statements.workloads_at_once(workload_keys)):
         for row in _fastest(session, digests, tuner, top, **place):
             found.setdefault(row.workload_key, []).append(from_row(row))
     return found
@@ -102,8 +101,8 @@ def counts_of_many(
 ) -> dict[str, int]:
     """Count all trials of each workload, including failed ones; workloads without trials are omitted."""
     found: Counter[str] = Counter()
-    for digests, key_of in _digests(workload_keys):
-        matching = _matching(digests, **place)
+    for key_of in statements.workloads_at_once(workload_keys):
+        matching = _matching(list(key_of), **place)
         query = select(RecordRow.workload_digest, func.count()).where(*matching).group_by(RecordRow.workload_digest)
         for digest, number in session.execute(query):
             found[key_of[digest]] += number
@@ -122,7 +121,7 @@ def passed_over(session: Session, workload_keys: Sequence[str], **place: Unpack[
     # In index order, workload first, the database counts while reading, without sorting.
     identity = (RecordRow.workload_digest, RecordRow.target, RecordRow.device_key, RecordRow.toolchain)
     found: Counter[str] = Counter()
-    for digests, _ in _digests(workload_keys):
+    for digests in map(list, statements.workloads_at_once(workload_keys)):
         query = select(*identity, func.count()).where(RecordRow.workload_digest.in_(digests)).group_by(*identity)
         for _, other_target, other_device, other_toolchain, number in session.execute(query):
             if other_toolchain != place["toolchain"]:
@@ -221,14 +220,6 @@ def _matching(digests: Sequence[WorkloadDigest], **place: Unpack[RecordPlace]) -
 
 def _at(row: type[RecordRow], **place: Unpack[RecordPlace]) -> list[ColumnElement[bool]]:
     return [getattr(row, name) == value for name, value in place.items()]
-
-
-def _digests(workload_keys: Sequence[str]) -> Iterator[tuple[list[WorkloadDigest], dict[WorkloadDigest, str]]]:
-    """Yield digests of the keys, as many as fit into a statement, with the key of each."""
-    keys = list(dict.fromkeys(workload_keys))
-    for start in range(0, len(keys), _KEYS_AT_ONCE):
-        key_of = {workload_digest(key): key for key in keys[start : start + _KEYS_AT_ONCE]}
-        yield list(key_of), key_of
 
 
 def _fastest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -12,8 +12,10 @@ from sqlalchemy import cast as cast_to
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from storage.tables import Base
+from domain.digests import WorkloadDigest
+from storage.tables import Base, workload_digest
 
+_KEYS_AT_ONCE = 500
 _ROWS_AT_ONCE = 500
 """Both limit the number of values in a statement, SQLite to 32766."""
 
@@ -62,6 +64,13 @@ def each_pair_of(session: Session, numbers: Mapping[str, int]) -> tuple[Any, Any
         return pairs.c.key, pairs.c.value
     pairs = func.json_each_text(cast_to(given, postgresql.JSON)).table_valued("key", "value", name="each_pair_of")
     return pairs.c.key, cast_to(pairs.c.value, BigInteger)
+
+
+def workloads_at_once(workload_keys: Sequence[str]) -> Iterator[dict[WorkloadDigest, str]]:
+    """Yield the keys by digest, as many as fit into a statement."""
+    keys = list(dict.fromkeys(workload_keys))
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        yield {workload_digest(key): key for key in keys[start : start + _KEYS_AT_ONCE]}
 
 
 def lock_digest(session: Session, digest: str) -> None:

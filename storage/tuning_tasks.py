@@ -6,7 +6,7 @@ Progress is derived from the records, so the two always agree. Coverage is compu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
@@ -19,7 +19,6 @@ from domain.tuning_tasks import Coverage, Effort, ExtractedTask, TuningTask
 from storage import codec, records, statements
 from storage.tables import JobRow, RecordRow, TuningTaskRow, workload_digest
 
-_KEYS_AT_ONCE = 500
 ANOTHER_OWNERS = "of another owner"
 """In place of the id of another owner's job."""
 
@@ -71,7 +70,7 @@ def efforts(
     The identities are those of ``RecordKey``. Workloads without a completed search are omitted.
     """
     found: dict[str, Effort] = {}
-    for digests in _digests(workload_keys):
+    for digests in statements.workloads_at_once(workload_keys):
         query = (
             select(
                 TuningTaskRow.workload_key,
@@ -109,7 +108,7 @@ def tuned_elsewhere(
     created = select(JobRow.created_at).where(JobRow.id == job_id).scalar_subquery()
     own = session.scalar(select(JobRow.owner).where(JobRow.id == job_id))
     searching: dict[str, str] = {}
-    for digests in _digests(workload_keys):
+    for digests in statements.workloads_at_once(workload_keys):
         query = (
             select(TuningTaskRow.workload_key, JobRow.id, JobRow.owner)
             .join(JobRow, JobRow.id == TuningTaskRow.job_id)
@@ -181,11 +180,6 @@ def _effort(row: TuningTaskRow) -> Effort | None:
 
 def _placed(**place: Unpack[RecordPlace]) -> tuple[ColumnElement[bool], ...]:
     return tuple(JobRow.__table__.c[name] == value for name, value in place.items())
-
-
-def _digests(workload_keys: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
-        yield [workload_digest(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
 
 
 def coverage(

@@ -16,8 +16,6 @@ from domain.tuning_tasks import ExtractedTask
 from storage import codec, statements
 from storage.tables import ExtractionRow, WorkloadRow, workload_digest
 
-_KEYS_AT_ONCE = 500
-
 
 def put_many(session: Session, by_key: Mapping[str, str], *, tuner: str) -> int:
     """Store an engine's definitions by workload key, replacing others; returns the number of new ones."""
@@ -37,8 +35,7 @@ def add_missing(session: Session, by_key: Mapping[str, str], *, tuner: str) -> i
 def definitions(session: Session, workload_keys: Sequence[str]) -> dict[str, str]:
     """Return the definitions that exist, by workload key."""
     found: dict[str, str] = {}
-    for start in range(0, len(workload_keys), _KEYS_AT_ONCE):
-        digests = [workload_digest(key) for key in workload_keys[start : start + _KEYS_AT_ONCE]]
+    for digests in statements.workloads_at_once(workload_keys):
         query = select(WorkloadRow.workload_key, WorkloadRow.definition).where(WorkloadRow.workload_digest.in_(digests))
         found.update((key, definition) for key, definition in session.execute(query))
     return found

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 from api.auth import Reader
 from api.dashboard import formats, rendering
 from api.fleet import device_names
+from api.jobs.pages.job_tables import ROOM
 from api.services import Services, ServicesDep
 from domain import errors, sizes
 from domain.artifacts import Artifact, Report, Timing, Variant
@@ -37,7 +38,6 @@ router = APIRouter(include_in_schema=False)
 _MOST_SIDES = 6
 _OFFERED = 40
 MOST_TASKS = 200
-_ROOM = 1.04
 _DRIFT = 0.02
 """Differences of the reference's time that are pointed out."""
 
@@ -315,7 +315,7 @@ def references(first: Side, other: Side) -> tuple[Timing, Timing] | None:
 def scale(sides: Sequence[Side]) -> float:
     """Return the seconds at the right edge of a chart of all medians."""
     found = [timing for side in sides if side.report for timing in side.report.timings.values()]
-    return _ROOM * max((max(timing.median, timing.ci_high or 0.0) for timing in found), default=1.0)
+    return ROOM * max((max(timing.median, timing.ci_high or 0.0) for timing in found), default=1.0)
 
 
 def options(sides: Sequence[Side]) -> list[Option]:

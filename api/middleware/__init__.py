@@ -17,3 +17,8 @@ class Middleware:
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Process a request, by calling the application or responding directly."""
         raise NotImplementedError
+
+
+def route_of(scope: Scope) -> str:
+    """Return the route's template, never the path, which would let callers create any number of names."""
+    return str(getattr(scope.get("route"), "path", "none"))

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
-from api.middleware import rate_limit
+from api.middleware import Middleware, rate_limit
 from api.services import Services
 from domain import errors
 from domain.tokens import LOCAL_OWNER, Principal, Token
@@ -31,7 +31,7 @@ _UNGUESSABLE_LENGTH = 24
 """Minimum length of a token that cannot be guessed; TUNESMITH_TOKEN may be shorter."""
 
 
-class Credentials:
+class Credentials(Middleware):
     """Stores a Principal, or the authentication error, in the request's state as ``caller``.
 
     An address with too many failures is rate limited. Random tokens are still checked then, as they cannot be guessed,
@@ -40,14 +40,11 @@ class Credentials:
     """
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
-        self._app = app
+        super().__init__(app)
         self._services = services
         self._own_name = socket.getfqdn().lower() if services.settings.open else ""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         try:
             caller = await self._caller(request)

@@ -7,7 +7,7 @@ import secrets
 
 from starlette.types import Message, Receive, Scope, Send
 
-from api.middleware import Middleware
+from api.middleware import Middleware, route_of
 from process import logs, tracing
 
 HEADER = "X-Request-ID"
@@ -61,7 +61,7 @@ class TraceRequests(Middleware):
             try:
                 await self._app(scope, receive, noticed)
             finally:
-                # The route is known by now. The path is not used as a name, as spans are grouped by name.
-                route = str(getattr(scope.get("route"), "path", "none"))
+                # The route is known by now.
+                route = route_of(scope)
                 span.rename(f"{method} {route}")
                 span.set(route=route)

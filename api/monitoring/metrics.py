@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.middleware import Middleware
+from api.middleware import Middleware, route_of
 from domain import errors
 from domain.blobs import BlobStore
 from domain.jobs import PRIORITIES, Tuner
@@ -85,15 +85,10 @@ class CountRequests(Middleware):
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seconds = time.monotonic() - started
-                self._metrics.count(method=method, route=_template(scope), status=message["status"], seconds=seconds)
+                self._metrics.count(method=method, route=route_of(scope), status=message["status"], seconds=seconds)
             await send(message)
 
         await self._app(scope, receive, counted)
-
-
-def _template(scope: Scope) -> str:
-    """Return the route's template, never the path, which would let callers create any number of time series."""
-    return str(getattr(scope.get("route"), "path", "none"))
 
 
 _OTHER = "other"

@@ -11,6 +11,7 @@ from typing import Any
 from domain import errors
 from domain.artifacts import Runtime
 from domain.digests import ModelDigest
+from domain.records import RecordPlace
 from domain.sizes import Size
 from domain.targets import NATIVE, Device, Target, Toolchain
 
@@ -248,6 +249,10 @@ class Placement:
     target: Target
     device: Device
     toolchain: Toolchain
+
+    @property
+    def record_place(self) -> RecordPlace:
+        return RecordPlace(target=self.target.identity, device_key=self.device.key, toolchain=self.toolchain.identity)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from domain.artifacts import Variant
@@ -24,7 +24,7 @@ from domain.digests import WorkloadDigest
 from domain.jobs import EventKind, Job, Placement, Precision, Tuner
 from domain.stage_results import BaselineResult
 from domain.tuning_tasks import ExtractedTask, TuningTask
-from storage import artifacts, events, stages, tuning_tasks
+from storage import artifacts, events, records, stages, tuning_tasks
 from storage.tables import RecordRow, workload_digest
 
 MOST_POINTS = 600
@@ -322,7 +322,11 @@ def first_ever(
     session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement
 ) -> dict[WorkloadDigest, TrialRow]:
     """Return the oldest record of each workload at the placement, of any owner, by digest, in the order of ids."""
-    oldest = select(func.min(RecordRow.id)).where(*_at(workload_digests, placement)).group_by(RecordRow.workload_digest)
+    oldest = (
+        select(func.min(RecordRow.id))
+        .where(*records.matching(workload_digests, **placement.record_place))
+        .group_by(RecordRow.workload_digest)
+    )
     query = select(*_COLUMNS).where(RecordRow.id.in_(oldest)).order_by(RecordRow.id)
     found = [TrialRow(*row) for row in session.execute(query)]
     return {trial.workload_digest: trial for trial in found}
@@ -334,19 +338,10 @@ def best_before(
     """Return the best latency of each workload at the placement among records older than ``before``, of any owner."""
     query = (
         select(RecordRow.workload_digest, func.min(RecordRow.latency))
-        .where(*_at(workload_digests, placement), RecordRow.id < record_id)
+        .where(*records.matching(workload_digests, **placement.record_place), RecordRow.id < record_id)
         .group_by(RecordRow.workload_digest)
     )
     return {digest: best for digest, best in session.execute(query) if best is not None}
-
-
-def _at(workload_digests: Collection[WorkloadDigest], placement: Placement) -> tuple[ColumnElement[bool], ...]:
-    return (
-        RecordRow.workload_digest.in_(workload_digests),
-        RecordRow.target == placement.target.identity,
-        RecordRow.device_key == placement.device.key,
-        RecordRow.toolchain == placement.toolchain.identity,
-    )
 
 
 _COLUMNS = (RecordRow.id, RecordRow.workload_digest, RecordRow.tuner, RecordRow.latency, RecordRow.finished_at)

@@ -212,14 +212,7 @@ def set_stage(session: Session, job_id: str, lease: Lease, stage: Stage) -> bool
 
 
 def set_placement(session: Session, job_id: str, lease: Lease, placement: Placement) -> bool:
-    return _set(
-        session,
-        _held(job_id, lease),
-        placement=codec.dump(placement),
-        target=placement.target.identity,
-        device_key=placement.device.key,
-        toolchain=placement.toolchain.identity,
-    )
+    return _set(session, _held(job_id, lease), placement=codec.dump(placement), **placement.record_place)
 
 
 def set_progress(session: Session, job_id: str, lease: Lease, *, trials_done: int, trials_planned: int) -> bool:

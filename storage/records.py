@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from statistics import median
 from typing import Any, Unpack
@@ -47,8 +47,8 @@ def of_job(session: Session, job_id: str, workload_key: str | None = None) -> li
 
 def of_key(session: Session, key: RecordKey) -> list[Record]:
     """Return all trials of a key, including failed ones, in the order in which they were stored."""
-    matching = _matching([workload_digest(key.workload_key)], **key.place)
-    return [from_row(row) for row in session.scalars(select(RecordRow).where(*matching).order_by(RecordRow.id))]
+    wanted = matching([workload_digest(key.workload_key)], **key.place)
+    return [from_row(row) for row in session.scalars(select(RecordRow).where(*wanted).order_by(RecordRow.id))]
 
 
 def best(session: Session, key: RecordKey) -> Record | None:
@@ -88,7 +88,7 @@ def top_of_many(
 
 def count(session: Session, key: RecordKey) -> int:
     """Count all trials of a key, including failed ones."""
-    query = select(func.count()).where(*_matching([workload_digest(key.workload_key)], **key.place))
+    query = select(func.count()).where(*matching([workload_digest(key.workload_key)], **key.place))
     return session.scalar(query) or 0
 
 
@@ -102,8 +102,8 @@ def counts_of_many(
     """Count all trials of each workload, including failed ones; workloads without trials are omitted."""
     found: Counter[str] = Counter()
     for key_of in statements.workloads_at_once(workload_keys):
-        matching = _matching(list(key_of), **place)
-        query = select(RecordRow.workload_digest, func.count()).where(*matching).group_by(RecordRow.workload_digest)
+        wanted = matching(key_of, **place)
+        query = select(RecordRow.workload_digest, func.count()).where(*wanted).group_by(RecordRow.workload_digest)
         for digest, number in session.execute(query):
             found[key_of[digest]] += number
         if excluding_job is not None:
@@ -173,16 +173,7 @@ def set_aside(session: Session, job_id: str, *placements: Placement) -> int:
 
     A job that continues on another machine measures the same schedules again there.
     """
-    here = or_(
-        *(
-            and_(
-                RecordRow.target == placement.target.identity,
-                RecordRow.device_key == placement.device.key,
-                RecordRow.toolchain == placement.toolchain.identity,
-            )
-            for placement in placements
-        )
-    )
+    here = or_(*(and_(*_at(RecordRow, **placement.record_place)) for placement in placements))
     former = f"{job_id}:{secrets.token_hex(4)}"
     elsewhere = update(RecordRow).where(RecordRow.job_id == job_id, not_(here)).values(job_id=former)
     return statements.changed(session, elsewhere)
@@ -201,9 +192,9 @@ def invalidate(
 
     ``rewrite`` converts the native line, as histories and exports consist of lines.
     """
-    matching = _matching([workload_digest(key.workload_key)], **key.place)
+    wanted = matching([workload_digest(key.workload_key)], **key.place)
     valid = select(RecordRow).where(
-        *matching, RecordRow.schedule_digest == schedule_digest, RecordRow.latency.is_not(None)
+        *wanted, RecordRow.schedule_digest == schedule_digest, RecordRow.latency.is_not(None)
     )
     rows = list(session.scalars(valid))
     for row in rows:
@@ -214,7 +205,8 @@ def invalidate(
     return len(rows)
 
 
-def _matching(digests: Sequence[WorkloadDigest], **place: Unpack[RecordPlace]) -> tuple[ColumnElement[bool], ...]:
+def matching(digests: Collection[WorkloadDigest], **place: Unpack[RecordPlace]) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of records of these workloads at a place."""
     return RecordRow.workload_digest.in_(digests), *_at(RecordRow, **place)
 
 

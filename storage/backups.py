@@ -162,16 +162,13 @@ def _place_database(source: Path, target: Path, *, paused: bool) -> Paused | Non
 
 def _pause(path: Path) -> Paused:
     """End what a service with this database would start or send, and leave a single file."""
-    database = Database(f"sqlite:///{path}")
-    try:
+    with contextlib.closing(Database(f"sqlite:///{path}")) as database:
         migrate(database)
         with database.transaction() as session:
             ended = Paused(
                 jobs=jobs.cancel_all(session, reason=_PAUSED, now=datetime.now(UTC)),
                 messages=webhooks.give_up_all(session, reason=_NOT_SENT),
             )
-    finally:
-        database.close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")
     return ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from domain import errors
 from serve.doctor import bytes_kept, findings, fleet, host, messages, sql, variables
@@ -47,10 +48,8 @@ def own_worker() -> Finding:
         database = _database(settings)
     except errors.TunesmithError as error:
         return findings.failed(fleet.CHECK, error)
-    try:
+    with closing(database):
         return fleet.own(database, alive_seconds=settings.worker.worker_alive_seconds)
-    finally:
-        database.close()
 
 
 def _check(name: str, settings: AllSettings, api_fields: list[str]) -> list[Finding]:
@@ -86,21 +85,15 @@ def _bytes_kept(settings: AllSettings) -> list[Finding]:
     found = bytes_kept.check(store, where=where)
     if any(finding.state is State.FAIL for finding in found):
         return found
-    database = _database(settings)
-    try:
+    with closing(_database(settings)) as database:
         return found + bytes_kept.owner(database, store, where=where)
-    finally:
-        database.close()
 
 
 def _of_database(name: str, settings: AllSettings) -> list[Finding]:
-    database = _database(settings)
-    try:
+    with closing(_database(settings)) as database:
         if name == sql.CHECK:
             return sql.check(database)
         return fleet.check(database, alive_seconds=settings.worker.worker_alive_seconds)
-    finally:
-        database.close()
 
 
 def _database(settings: AllSettings) -> Database:

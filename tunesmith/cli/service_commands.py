@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,11 +181,8 @@ def migrate() -> None:
         from storage.settings import StorageSettings
 
         settings = StorageSettings()
-        database = databases.Database(settings.database_url, timeout=settings.database_timeout)
-        try:
+        with closing(databases.Database(settings.database_url, timeout=settings.database_timeout)) as database:
             databases.migrate(database)
-        finally:
-            database.close()
         output.line(f"the database is at revision {running.newest()}")
 
 
@@ -286,15 +284,12 @@ def _collect(*, dry_run: bool, adopt: bool) -> Any:
     from worker.settings import WorkerSettings
 
     settings = StorageSettings()
-    database = Database(settings.database_url, timeout=settings.database_timeout)
-    try:
+    with closing(Database(settings.database_url, timeout=settings.database_timeout)) as database:
         _check_schema(database)
         blobs = stores.open_store(settings)
         now = clock.now()
         with translated_errors():
             return housekeeping.collect(database, blobs, WorkerSettings(), now=now, dry_run=dry_run, adopt=adopt)
-    finally:
-        database.close()
 
 
 def _check_schema(database: Database) -> None:

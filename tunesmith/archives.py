@@ -63,7 +63,7 @@ def members(file: BinaryIO, *, most: int = _MOST_HEADERS) -> list[Member]:
     raise InvalidArchive(f"it has more than {most} headers")
 
 
-def content(file: BinaryIO, member: Member) -> BinaryIO:
+def content(file: BinaryIO, member: Member) -> io.BufferedReader:
     """Return a reader of the member's bytes, which uses ``file`` and leaves it open."""
     return io.BufferedReader(_Content(file, member), _BUFFER_BYTES)
 

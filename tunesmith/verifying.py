@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +21,6 @@ MANIFEST = "manifest.json"
 _MAX_MANIFEST_BYTES = 4 * 1024**2
 _MAX_LIBRARY_BYTES = 1024**3
 """Larger weights lie in a file of their own."""
-_CHUNK_BYTES = 1024 * 1024
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NEEDED = re.compile(r"lib(c|m)\.so\.6|lib(pthread|dl)\.so\.[0-9]|ld-linux[a-z0-9_-]*\.so\.[0-9]")
 """Parts of glibc. TVM's linker options and old releases of glibc name some of them."""
@@ -225,11 +225,8 @@ def _require(actual: str, expected: str, name: str) -> None:
         )
 
 
-def _sha256(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while chunk := file.read(_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
+def _sha256(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _listed(names: list[str]) -> str:

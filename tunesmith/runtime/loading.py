@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -87,12 +88,12 @@ def model(
             with (given / MANIFEST).open("rb") as file:
                 found = _require_facts(file.read(_MAX_MANIFEST_BYTES), given, runtime)
             with (given / found.file).open("rb") as file:
-                _require(_digest(file, 0, (given / found.file).stat().st_size), found.sha256, found.file)
+                _require(_digest(file), found.sha256, found.file)
             yield found, given / found.file
             return
         with given.open("rb") as file, tempfile.TemporaryDirectory(prefix="tunesmith-") as folder:
             if digest is not None:
-                _require(_digest(file, 0, given.stat().st_size), digest.lower().removeprefix("sha256:"), str(given))
+                _require(_digest(file), digest.lower().removeprefix("sha256:"), str(given))
             file.seek(0)
             members = {member.name: member for member in archives.members(file)}
             found = _require_facts(_manifest(file, members, str(given)), given, runtime)
@@ -156,7 +157,7 @@ def load(path: str | os.PathLike[str], digest: str | None = None) -> interface.A
             return _load_unpacked(given)
         with given.open("rb") as file:
             if digest is not None:
-                _require(_digest(file, 0, given.stat().st_size), digest.lower().removeprefix("sha256:"), str(given))
+                _require(_digest(file), digest.lower().removeprefix("sha256:"), str(given))
             file.seek(0)
             if file.read(4) == b"\x7fELF":
                 return _open(given)
@@ -170,7 +171,7 @@ def _load_unpacked(folder: Path) -> interface.Api:
         expected = _expected(file.read(_MAX_MANIFEST_BYTES), str(folder))
     library = folder / LIBRARY
     with library.open("rb") as file:
-        _require(_digest(file, 0, library.stat().st_size), expected, LIBRARY)
+        _require(_digest(file), expected, LIBRARY)
     return _open(library)
 
 
@@ -214,9 +215,11 @@ def _copy(file: BinaryIO, member: archives.Member, to: Path) -> str:
     """Copy a file of a bundle and return its sha256 in hex."""
     import hashlib
 
-    digest = hashlib.sha256()
+    digest, left = hashlib.sha256(), member.size
+    file.seek(member.start)
     with to.open("wb") as copy:
-        for chunk in _chunks(file, member.start, member.size):
+        while left > 0 and (chunk := file.read(min(left, _CHUNK_BYTES))):
+            left -= len(chunk)
             digest.update(chunk)
             copy.write(chunk)
     return digest.hexdigest()
@@ -248,18 +251,8 @@ def _require(actual: str, expected: str, name: str) -> None:
         raise LoadError(f"the sha256 of {name} is {actual}, not {expected}: it was changed or damaged")
 
 
-def _digest(file: BinaryIO, start: int, size: int) -> str:
+def _digest(file: BufferedReader) -> str:
     # Programs that load a library file itself need no digests, which OpenSSL takes milliseconds to be loaded for.
     import hashlib
 
-    digest = hashlib.sha256()
-    for chunk in _chunks(file, start, size):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _chunks(file: BinaryIO, start: int, size: int) -> Iterator[bytes]:
-    file.seek(start)
-    while size > 0 and (chunk := file.read(min(size, _CHUNK_BYTES))):
-        size -= len(chunk)
-        yield chunk
+    return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,7 +22,7 @@ from domain.digests import FileDigest
 from domain.jobs import JobRequest, Precision, RunnerKind, Tuner
 from domain.models import Model, ModelFormat
 from domain.ports import Canceled as PlanCanceled
-from domain.records import RecordPlace as RecordPlace
+from domain.records import RecordPlace
 from domain.targets import Toolchain
 from domain.tuning_tasks import Coverage, ExtractedTask, TuningTask, key_of
 from storage import records, tuning_tasks, workloads

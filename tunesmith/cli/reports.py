@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _VARIANTS = ("reference", "untuned", "tuned", "onnxruntime", "openvino")
+_INDENT = 10
 _LONGEST = 20
 _WORTH_A_TABLE = 3
 _LARGEST_ERROR = 1e308
@@ -27,19 +28,19 @@ def comparison(report: Mapping[str, Any], *, precision: str) -> None:
     _sizes(report)
     output.paragraph(str(report["summary"]))
     for variant, verification in report["verifications"].items():
-        _fact("checked", f"{variant}: {_checked(verification)}", indent=10)
+        _fact("checked", f"{variant}: {_checked(verification)}")
     if report.get("format_verification"):
-        _fact("checked", _format(report["format_verification"]), indent=10)
+        _fact("checked", _format(report["format_verification"]))
     if report.get("conditions"):
-        _fact("measured", _measured(report["conditions"], report["timings"]), indent=10)
+        _fact("measured", _measured(report["conditions"], report["timings"]))
     _portfolio(report.get("portfolio", []))
     for toolchain, variants in _by_toolchain(report["engines"]).items():
-        _fact(" and ".join(variants), toolchain, indent=10)
+        _fact(" and ".join(variants), toolchain)
     for sentence in report["choice"]:
-        _fact("why", str(sentence), indent=10)
+        _fact("why", str(sentence))
     for task in report["failed_tasks"]:
         shown = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in task["failures"].items())
-        _fact("failed", f"{task['name']}: {shown}; {task['hint']}", indent=10)
+        _fact("failed", f"{task['name']}: {shown}; {task['hint']}")
 
 
 def _format(found: Mapping[str, Any]) -> str:
@@ -256,9 +257,9 @@ def _by_toolchain(engines: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def _fact(name: str, value: str, *, indent: int) -> None:
-    first = f"{name:<{indent}}" if len(name) < indent else f"{name}  "
-    output.line(textwrap.fill(value, output.width(), initial_indent=first, subsequent_indent=" " * indent))
+def _fact(name: str, value: str) -> None:
+    first = f"{name:<{_INDENT}}" if len(name) < _INDENT else f"{name}  "
+    output.line(textwrap.fill(value, output.width(), initial_indent=first, subsequent_indent=" " * _INDENT))
 
 
 def statistics(samples: Mapping[str, float]) -> list[str]:
@@ -293,15 +294,15 @@ def job(found: Job) -> None:
     }
     for name, value in facts.items():
         if value:
-            _fact(name, value, indent=10)
+            _fact(name, value)
     for sentence in data["choice"] if data["state"] != "succeeded" else ():
-        _fact("why", sentence, indent=10)
+        _fact("why", sentence)
     _parts(data.get("sizes") or [])
     _tasks(data["tasks"])
     if data["failure"]:
-        _fact("failure", f"[{data['failure']['code']}] {data['failure']['message']}", indent=10)
+        _fact("failure", f"[{data['failure']['code']}] {data['failure']['message']}")
         if data["failure"]["hint"]:
-            _fact("hint", data["failure"]["hint"], indent=10)
+            _fact("hint", data["failure"]["hint"])
         _wrong_builds(data["failure"]["details"])
     if data["state"] == "succeeded":
         output.line()
@@ -355,7 +356,7 @@ def _wrong_builds(details: Mapping[str, Any]) -> None:
         # Stored failures of earlier releases lack the limits.
         known = [_limits(error) for error in outputs if "rtol" in error and "top1" in error]
         if known or not outputs:
-            _fact("checked", f"{name}: {'; '.join(known) or 'did not run'}", indent=10)
+            _fact("checked", f"{name}: {'; '.join(known) or 'did not run'}")
 
 
 def _tuner(data: Mapping[str, Any]) -> str:

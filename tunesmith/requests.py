@@ -55,7 +55,7 @@ class Options(TypedDict, total=False):
     accuracy: Mapping[str, float] | None
     """Limits for reduced precision: ``max_rel``, ``top1``."""
     bundle_format: str
-    """``shared``, ``wheel``, ``onnx``, ``static``, ``object`` or ``system-lib``."""
+    """``shared``, ``wheel``, ``onnx``, ``static``, ``tvm``, ``object`` or ``system-lib``."""
     runtimes: Sequence[str]
     """What the bundle may run with: ``tvm``, which it always has, ``onnxruntime`` and ``openvino``; default all."""
     measure: Mapping[str, Any]

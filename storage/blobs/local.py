@@ -44,8 +44,8 @@ class LocalBlobStore:
 
     def path(self, digest: BlobDigest) -> Path:
         """Return the file of a blob, which must not be modified."""
-        path = self._place(digest)
-        if path is None or not path.is_file():
+        path = self._find(digest)
+        if path is None:
             raise files.not_found(digest)
         return path
 
@@ -53,14 +53,11 @@ class LocalBlobStore:
         return self.path(digest).stat().st_size
 
     def exists(self, digest: BlobDigest) -> bool:
-        path = self._place(digest)
-        return path is not None and path.is_file()
+        return self._find(digest) is not None
 
     def delete(self, digest: BlobDigest, *, put_before: datetime | None = None) -> bool:
-        path = self._place(digest)
-        if path is None or not path.is_file():
-            return False
-        if put_before is not None and path.stat().st_mtime >= put_before.timestamp():
+        path = self._find(digest)
+        if path is None or (put_before is not None and path.stat().st_mtime >= put_before.timestamp()):
             return False
         path.unlink(missing_ok=True)
         return True
@@ -91,5 +88,6 @@ class LocalBlobStore:
         with files.written(identity, self._incoming) as temporary:
             files.move(temporary, self._root / _OWNER, mode=0o444)
 
-    def _place(self, digest: BlobDigest) -> Path | None:
-        return files.place(self._root, digest) if files.is_digest(digest) else None
+    def _find(self, digest: BlobDigest) -> Path | None:
+        path = files.place(self._root, digest) if files.is_digest(digest) else None
+        return path if path and path.is_file() else None

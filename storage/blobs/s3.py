@@ -143,7 +143,7 @@ class S3BlobStore:
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}{_OWNER}")
             except ClientError as error:
-                if not is_missing(error):
+                if _code(error) not in _MISSING:
                     raise
                 return None
             return answer["Body"].read(_OWNER_BYTES).decode("ascii", "replace").strip()
@@ -155,9 +155,9 @@ class S3BlobStore:
             try:
                 self._client.put_object(**self._marker(identity), IfNoneMatch="*")
             except ClientError as error:
-                if lacks_conditions(error):
+                if _code(error) == _NO_CONDITIONS:
                     self._client.put_object(**self._marker(identity))
-                elif not is_taken(error):
+                elif _code(error) not in _TAKEN:
                     raise
         if self.owner() is None:
             raise errors.BlobStoreUnavailable("another service is claiming the blob store")
@@ -184,7 +184,7 @@ class S3BlobStore:
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=self._key(digest))
             except ClientError as error:
-                if not is_missing(error):
+                if _code(error) not in _MISSING:
                     raise
             # A missing object and a missing bucket look alike here, but only the first is final for a job.
             self._client.head_bucket(Bucket=self._bucket)
@@ -198,7 +198,7 @@ class S3BlobStore:
                         Bucket=self._bucket, Key=self._key(digest), Range=f"bytes={position}-"
                     )
                 except ClientError as error:
-                    if is_missing(error):
+                    if _code(error) in _MISSING:
                         raise files.not_found(digest) from error
                     raise
             return answer["Body"]
@@ -350,7 +350,11 @@ _CONNECTIONS = 40
 """At least the number of API threads that may send bundles concurrently, which would otherwise block each other."""
 
 _MISSING = ("404", "NoSuchKey", "NotFound")
+"""Codes for a missing key; HEAD answers the same for a missing bucket."""
 _TAKEN = ("PreconditionFailed", "412", "ConditionalRequestConflict")
+"""The key exists, or another request is creating it."""
+_NO_CONDITIONS = "NotImplemented"
+"""The store does not support conditional writes."""
 _REFUSED_STATUSES = (301, 307, 400, 401, 403, 404)
 _FULL_CODES = ("InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "EntityTooLarge")
 
@@ -384,21 +388,6 @@ def make_client(location: S3Location, credentials: tuple[str, str] | None) -> S3
         raise errors.ConfigurationError(f"cannot create the S3 client: {error}") from error
 
 
-def is_missing(error: ClientError) -> bool:
-    """Return whether the key is missing; HEAD answers the same for a missing bucket."""
-    return error.response.get("Error", {}).get("Code") in _MISSING
-
-
-def is_taken(error: ClientError) -> bool:
-    """Return whether the key exists, or another request is creating it."""
-    return error.response.get("Error", {}).get("Code") in _TAKEN
-
-
-def lacks_conditions(error: ClientError) -> bool:
-    """Return whether the store does not support conditional writes."""
-    return error.response.get("Error", {}).get("Code") == "NotImplemented"
-
-
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
     """Convert errors to BlobStoreUnavailable, without host names, as API callers see the message."""
@@ -412,8 +401,12 @@ def explained() -> Iterator[None]:
         raise errors.BlobStoreUnavailable(f"the blob store does not respond ({type(error).__name__})") from error
 
 
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "unknown"))[:80]
+
+
 def _of_answer(error: ClientError) -> errors.BlobStoreUnavailable:
-    code = str(error.response.get("Error", {}).get("Code", "unknown"))[:80]
+    code = _code(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
     details = {"store_code": code, "store_status": status}
     if code in _FULL_CODES or status == 507:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 from sqlalchemy import ColumnElement, and_, delete, func, select, update
 from sqlalchemy.orm import Session
@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from domain.records import ImportedRecord, ImportState, RecordKey, RecordPlace
 from storage import codec, statements
 from storage.record_filters import RecordFilter, conditions
+from storage.records import row_of
 from storage.tables import ImportedRecordRow, RecordRow, workload_digest
 
 _SCHEDULES_AT_ONCE = 500
@@ -36,7 +37,7 @@ def add_unknown(session: Session, records: Sequence[ImportedRecord]) -> int:
 
 def _add(session: Session, records: Sequence[ImportedRecord]) -> int:
     """Add records of one place."""
-    rows = [_values(record) for record in records]
+    rows = [row_of(record) for record in records]
     measured = select(RecordRow.workload_digest, RecordRow.schedule_digest).where(
         RecordRow.workload_digest.in_(sorted({row["workload_digest"] for row in rows})),
         *(getattr(RecordRow, name) == value for name, value in records[0].key.place.items()),
@@ -133,17 +134,6 @@ def _of(key: RecordKey, owner: str, tuner: str) -> tuple[ColumnElement[bool], ..
         *(getattr(ImportedRecordRow, name) == value for name, value in key.place.items()),
         ImportedRecordRow.tuner == tuner,
     )
-
-
-def _values(record: ImportedRecord) -> dict[str, Any]:
-    own = {name: value for name, value in vars(record).items() if name not in ("key", "id")}
-    return {
-        **vars(record.key),
-        **own,
-        "workload_digest": workload_digest(record.key.workload_key),
-        "latency": record.latency if record.error is None else None,
-        "latencies": list(record.latencies),
-    }
 
 
 def from_row(row: ImportedRecordRow) -> ImportedRecord:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, aliased
 
 from domain.digests import ScheduleDigest, WorkloadDigest
 from domain.jobs import Placement, Stage
-from domain.records import Record, RecordKey, RecordPlace, TrialError
+from domain.records import ImportedRecord, Record, RecordKey, RecordPlace, TrialError
 from domain.stage_results import TuneResult
 from storage import codec, statements
 from storage.tables import JobRow, RecordRow, StageRow, TuningTaskRow, workload_digest
@@ -34,7 +34,7 @@ _LEAST_TRIALS = 32
 def add(session: Session, records: Iterable[Record]) -> int:
     """Store the records whose schedule the job has not measured yet; returns their number."""
     key = ("job_id", "workload_digest", "schedule_digest")
-    return statements.add_missing(session, RecordRow, [_values(record) for record in records], key=key)
+    return statements.add_missing(session, RecordRow, [row_of(record) for record in records], key=key)
 
 
 def of_job(session: Session, job_id: str, workload_key: str | None = None) -> list[Record]:
@@ -266,10 +266,11 @@ def _valid(
     return conditions if tuner is None else [*conditions, row.tuner == tuner]
 
 
-def _values(record: Record) -> dict[str, Any]:
+def row_of(record: Record | ImportedRecord) -> dict[str, Any]:
+    """Return the values of a new row."""
     return {
         **vars(record.key),
-        **{name: value for name, value in vars(record).items() if name != "key"},
+        **{name: value for name, value in vars(record).items() if name not in ("key", "id")},
         "workload_digest": workload_digest(record.key.workload_key),
         "latency": record.latency if record.error is None else None,
         "latencies": list(record.latencies),

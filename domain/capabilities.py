@@ -40,7 +40,7 @@ def engines_for(request: JobRequest) -> tuple[str, ...]:
 
 def lacking(request: JobRequest, worker: Worker) -> str | None:
     """Return the requirement that the worker does not meet, as in the details of ``missing``; None if it meets all."""
-    return next((name for name, meets in _NEEDS.items() if not meets(request, worker)), None)
+    return next((name for name, (meets, _) in _NEEDS.items() if not meets(request, worker)), None)
 
 
 def serving(request: JobRequest, workers: Sequence[Worker]) -> list[Worker]:
@@ -52,10 +52,10 @@ def missing(request: JobRequest, workers: Sequence[Worker]) -> errors.NoWorker |
     if not workers:
         return _no_worker("worker", "a worker; no worker is alive")
     left = list(workers)
-    for name, meets in _NEEDS.items():
+    for name, (meets, explain) in _NEEDS.items():
         meeting = [worker for worker in left if meets(request, worker)]
         if not meeting:
-            return _no_worker(name, _EXPLANATIONS[name](request, left))
+            return _no_worker(name, explain(request, left))
         left = meeting
     return None
 
@@ -90,15 +90,6 @@ def _reaches_tracker(request: JobRequest, worker: Worker) -> bool:
 def _runs_on_cpu(request: JobRequest) -> bool:
     """Return whether the code runs on the worker's own CPU."""
     return request.runner is RunnerKind.LOCAL and kind_of(request.target) == "llvm"
-
-
-_NEEDS: dict[str, Callable[[JobRequest, Worker], bool]] = {
-    "device": _has_device,
-    "machine": _is_machine,
-    "cpu": _runs_cpu,
-    "engine": _has_engine,
-    "tracker": _reaches_tracker,
-}
 
 
 _HINTS = {
@@ -137,10 +128,11 @@ def _no_tracker(request: JobRequest, workers: Sequence[Worker]) -> str:
     return f"a worker that may use the tracker {wanted}: the live workers may use {', '.join(reached)}"
 
 
-_EXPLANATIONS: dict[str, Callable[[JobRequest, Sequence[Worker]], str]] = {
-    "device": _no_device,
-    "machine": _no_machine,
-    "cpu": _no_cpu,
-    "engine": _no_engine,
-    "tracker": _no_tracker,
+_NEEDS: dict[str, tuple[Callable[[JobRequest, Worker], bool], Callable[[JobRequest, Sequence[Worker]], str]]] = {
+    "device": (_has_device, _no_device),
+    "machine": (_is_machine, _no_machine),
+    "cpu": (_runs_cpu, _no_cpu),
+    "engine": (_has_engine, _no_engine),
+    "tracker": (_reaches_tracker, _no_tracker),
 }
+"""Whether a worker meets each need, and what is missing if none does."""

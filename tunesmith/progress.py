@@ -64,7 +64,6 @@ class Progress:
     seconds_left: float | None = None
     """Seconds left of tuning; None in other stages, and if unknown."""
     tasks: dict[int, TaskProgress] = field(default_factory=dict)
-    last_note: str = ""
     _touches: int = 0
 
     def apply(self, event: Event) -> None:
@@ -117,9 +116,6 @@ class Progress:
             best_gflops=data.get("best_gflops"),
             touched=self._touches,
         )
-
-    def _on_note(self, data: dict[str, Any], _at: datetime) -> None:
-        self.last_note = str(data.get("message", ""))
 
 
 class PlainView:

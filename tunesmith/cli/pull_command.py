@@ -18,7 +18,7 @@ from tunesmith.cli import connecting, options, output
 if TYPE_CHECKING:
     from tunesmith.artifacts import Artifact
     from tunesmith.client import Client
-    from tunesmith.lockfile import Entry, Found, Question
+    from tunesmith.lockfile import Entry, Question
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ANOTHER = (
@@ -180,23 +180,21 @@ def _best(
     model: str, wanted: dict[str, Any], toolchain: str | None, to: str | None, locking: _Locking
 ) -> dict[str, Any]:
     from tunesmith import lockfile
-    from tunesmith.lockfile import Question
 
     with connecting.client() as client:
-        question = Question(model=_digest(model, client), **wanted)
+        question = lockfile.Question(model=_digest(model, client), **wanted)
         held = _held(locking.file, question)
         with _missing(locking):
             found = lockfile.best(client, question, toolchain=toolchain, held=None if locking.update else held)
         result = _taken(found.artifact, question, to, locking, held=held)
-    return result | {"faster_elsewhere": _elsewhere(found)}
+    return result | {"faster_elsewhere": found.faster_elsewhere.data if found.faster_elsewhere else None}
 
 
 def _frozen(model: str, wanted: dict[str, Any], to: str | None, locking: _Locking) -> dict[str, Any]:
     """Download the locked bundle; without a request to the server if the file is already present."""
     from tunesmith import downloads, lockfile
-    from tunesmith.lockfile import Question
 
-    question = Question(model=_digest(model, None), **wanted)
+    question = lockfile.Question(model=_digest(model, None), **wanted)
     held = _held(locking.file, question)
     if held is None:
         raise errors.LockNotKept(
@@ -290,10 +288,6 @@ def _digest(model: str, client: Client | None) -> str:
         return client.model(model).digest
     with connecting.client() as asked:
         return asked.model(model).digest
-
-
-def _elsewhere(found: Found) -> dict[str, Any] | None:
-    return found.faster_elsewhere.data if found.faster_elsewhere else None
 
 
 def _refused(error: errors.LockNotKept | errors.SlowerThanReference, *, as_json: bool) -> None:

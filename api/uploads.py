@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from fastapi import Request
@@ -21,6 +21,12 @@ from storage import garbage, quotas, statements
 from storage.blobs import ownership
 
 Kept = TypeVar("Kept")
+
+
+def body(description: str) -> dict[str, Any]:
+    """Return what the schema says of a request whose body is a file."""
+    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
 
 
 async def received(

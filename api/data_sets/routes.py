@@ -30,14 +30,10 @@ _Name = Annotated[
         "and the start of the digest.",
     ),
 ]
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "description": "The bytes of an .npz file as numpy.savez writes it: one array of numbers per input of the "
-        "model, with the input's name and dtype, and optionally `labels`. The first axis of each array is the rows.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+_BODY = uploads.body(
+    "The bytes of an .npz file as numpy.savez writes it: one array of numbers per input of the model, with the input's "
+    "name and dtype, and optionally `labels`. The first axis of each array is the rows."
+)
 
 
 @router.post(

@@ -7,6 +7,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
+from api import schemas as shared
 from api.auth import Reader
 from api.fleet import schemas
 from api.jobs import schemas as job_schemas
@@ -58,14 +59,7 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
             for key, device in sorted(devices.items())
         ],
         quarantined=[
-            schemas.QuarantinedDevice(
-                id=one.id,
-                job=one.job_id if one.job_id in own else None,
-                reason=one.reason,
-                since=one.since,
-                until=one.until,
-            )
-            for one in aside
+            shared.fill(schemas.QuarantinedDevice, one, job=one.job_id if one.job_id in own else None) for one in aside
         ],
     )
 

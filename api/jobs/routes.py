@@ -13,6 +13,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from sqlalchemy.orm import Session
 
 from api import connections, problems
+from api import schemas as shared
 from api.auth import KeyHeader, Reader, Submitter
 from api.jobs import creating, planning, queueing, schemas
 from api.jobs.drafts import JobBody, JobDraft
@@ -184,16 +185,7 @@ def _detail(services: Services, session: Session, job_id: str) -> schemas.JobDet
         sizes=_sizes(session, job) if job.request.sizes else [],
         planned=schemas.planned(results.find(PlanResult)),
         choice=list(results.choice),
-        timeline=[
-            schemas.StageTime(
-                stage=stage.stage,
-                attempt=stage.attempt,
-                seconds=stage.seconds,
-                started_at=stage.started_at,
-                finished_at=stage.finished_at,
-            )
-            for stage in finished
-        ],
+        timeline=[shared.fill(schemas.StageTime, stage, seconds=stage.seconds) for stage in finished],
         tasks=[schemas.task(task) for task in tasks],
         failures={error.value: count for error, count in failures.items()},
     )

@@ -584,14 +584,7 @@ def task(value: TuningTask) -> Task:
 def planned(result: PlanResult | None) -> Planned | None:
     if result is None:
         return None
-    return Planned(
-        tuner=result.tuner,
-        tasks=result.tasks,
-        tasks_covered=result.covered,
-        trials_on_record=result.trials_on_record,
-        records_passed_over=result.passed_over,
-        elsewhere=result.elsewhere,
-    )
+    return shared.fill(Planned, result, tasks_covered=result.covered, records_passed_over=result.passed_over)
 
 
 def _placement(value: DomainPlacement) -> Placement:

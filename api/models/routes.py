@@ -33,14 +33,10 @@ _Format = Annotated[
         description="onnx, or irmodule: one unscheduled tensor function as tvm.ir.save_json of TVM 0.27 writes it.",
     ),
 ]
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "description": "The bytes of one .onnx file, or of one uncompressed tar archive of an .onnx file and the "
-        "external files with its weights; or the text of one IRModule.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+_BODY = uploads.body(
+    "The bytes of one .onnx file, or of one uncompressed tar archive of an .onnx file and the external files with its "
+    "weights; or the text of one IRModule."
+)
 
 
 @router.put(

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from api import problems
+from api import problems, uploads
 from api import schemas as shared
 from api.auth import KeyHeader, Reader, Submitter
 from api.paging import LimitParam, PageTokenParam
@@ -207,13 +207,7 @@ def _native(services: Services, chosen: Tuner | None, wanted: RecordFilter) -> S
     "",
     operation_id="import_records",
     response_model=Imported,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "description": "Native lines; for metaschedule a tar of its two files.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        }
-    },
+    openapi_extra=uploads.body("Native lines; for metaschedule a tar of its two files."),
     responses=problems.responses(413, 422),
 )
 async def take(

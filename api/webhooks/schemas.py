@@ -19,7 +19,6 @@ class JobWebhook(BaseModel):
     url: str
     secret: str | None = Field(
         description="Secret that signs its messages; shown only in the response to the request that set the webhook."
-        "and never again."
     )
 
 

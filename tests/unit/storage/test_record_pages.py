@@ -86,7 +86,7 @@ def test_pages_counts_and_exports_use_an_index(many_records: Database) -> None:
     asked = {
         "ix_records_history (workload_digest=? AND target=? AND device_key=? AND toolchain=? AND id>?": (
             lambda session: record_pages.page(
-                session, RecordFilter(workload_key="conv 1", **IDENTITIES), limit=50, page_token="r5000"
+                session, RecordFilter(workload_key="conv 1", **PLACED), limit=50, page_token="r5000"
             )
         ),
         "ix_records_export (tuner=? AND target=? AND device_key=? AND toolchain=? AND id>?": lambda session: (

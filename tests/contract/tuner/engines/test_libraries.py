@@ -21,7 +21,6 @@ from tests.support import models
 from tests.support.binaries import copy_with_libc
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, start
-from tuner.engines.runtime.library import linking
 from tuner.host.session import EngineSession
 from tuner.results import bundle, manifest
 
@@ -210,7 +209,7 @@ def library_engine(engine_logs: Path) -> Iterator[EngineSession]:
 
 
 def test_verification_and_benchmark_run_what_is_published_alone(
-    twin: Twin, library_engine: EngineSession, built: Path, inputs: list[Path], tmp_path: Path
+    library_engine: EngineSession, built: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
     asking.run(library_engine, built, inputs[0], tmp_path / "engine.npz")
     run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
@@ -298,14 +297,9 @@ def test_a_bundle_runs_with_numpy_alone_once_its_digests_are_right(
         run_alone(tmp_path / "changed.tar", inputs[0], tmp_path / "never.npz")
 
 
-@pytest.fixture
-def client_alone(tmp_path: Path) -> dict[str, str]:
-    return asking.with_numpy_alone(tmp_path / "packages")
+def test_the_client_alone_runs_a_bundle(twin: Twin, built_bundle: Path, inputs: list[Path], tmp_path: Path) -> None:
+    client_alone = asking.with_numpy_alone(tmp_path / "packages")
 
-
-def test_the_client_alone_runs_a_bundle(
-    twin: Twin, built_bundle: Path, client_alone: dict[str, str], inputs: list[Path], tmp_path: Path
-) -> None:
     def run(*arguments: str | Path, command: str = "run") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "tunesmith", command, built_bundle, *arguments],
@@ -457,7 +451,3 @@ def test_a_process_runs_several_models_from_several_threads(
     for place, library in enumerate(libraries):
         run_alone(library, inputs[0], tmp_path / "alone.npz")
         asking.inside("onnx", AS_ALONE, tmp_path / "alone.npz", f"{feeds}.{place}.npy")
-
-
-def test_the_driver_is_part_of_the_checkout() -> None:
-    assert {path.name for path in linking.DRIVER.iterdir()} >= {"tunesmith.h", "session.c", "pool.c", "cpu.c"}

@@ -68,7 +68,7 @@ def test_sockets_that_lead_out_are_not_reached(folder: Path, listen: Listen) -> 
     assert str(folder / "mixed") not in limits.sockets
 
 
-def test_the_brokers_socket_is_hidden_where_the_homes_path_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_brokers_socket_is_hidden_where_the_homes_path_is_long() -> None:
     path = broker.socket_path(Path("/home") / ("long" * 30))
     assert str(path.parent) in sandbox.leading_out(None, {})
 

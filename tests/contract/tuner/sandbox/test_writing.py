@@ -63,7 +63,7 @@ def test_the_walk_finds_what_is_open(copies: Path) -> None:
 
 
 @pytest.mark.usefixtures("_protected")
-def test_only_its_own_folders_change(copies: Path, way: str, user: int) -> None:
+def test_only_its_own_folders_change(copies: Path, user: int) -> None:
     own = (str(copies / "home/work/mine"), str(copies / "scratch"))
     limits = Limits(writable=own, hidden=(str(copies / "home/work"),), shown=(str(copies / "home/work/mine"),))
     others = [copies / name for name in ("home", "checkout")]

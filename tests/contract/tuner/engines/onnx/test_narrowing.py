@@ -44,9 +44,7 @@ told = sorted(node.name for node in products if makers.get(node.input[0], node).
     assert output["max_abs"] == 0
 
 
-def test_images_that_narrow_convolutions_read_are_rounded_for_all_readers(
-    reference: EngineSession, tmp_path: Path
-) -> None:
+def test_images_that_narrow_convolutions_read_are_rounded_for_all_readers(tmp_path: Path) -> None:
     program = """
 import onnx
 from onnx import TensorProto, helper

@@ -146,9 +146,7 @@ told = sensitivity._candidates(costs, {"dear": 0.2, "huge": 0.9, "cheap": 0.1})
     assert inside.run(program) == ["cheap", "dear"]
 
 
-def test_ranges_are_the_same_however_few_tensors_a_run_returns(
-    prepared: Path, inputs: list[Path], tmp_path: Path
-) -> None:
+def test_ranges_are_the_same_however_few_tensors_a_run_returns(prepared: Path, inputs: list[Path]) -> None:
     program = """
 import onnx
 from tuner.engines.onnx import calibrating

@@ -24,10 +24,5 @@ def tasks(relax_twin: Twin) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def untuned(relax_twin: Twin) -> Path:
-    return relax_twin.untuned
-
-
-@pytest.fixture(scope="session")
 def definitions(relax_twin: Twin, tasks: list[dict[str, Any]]) -> Path:
     return relax_twin.definitions

@@ -18,7 +18,6 @@ from tvm import relay
 from tvm.autotvm.measure import MeasureInput, MeasureResult
 from tuner.engines.relay import compiling, graph_layout, importing
 from tuner.engines.relay import graph_layout_reading
-from tuner.engines.relay import graph_layout_reading
 
 def convolution(data, inputs, outputs, kernel=3, groups=1):
     shape = (outputs, inputs // groups, kernel, kernel)

@@ -125,9 +125,7 @@ def test_a_call_is_repeated_after_its_fork_server_was_killed(server: ForkServer,
     assert one.ask("sleep", (0.0,), _SECONDS).value == 0.0
 
 
-def test_a_child_that_starts_while_its_fork_server_is_killed_starts_again(
-    server: ForkServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_starts_while_its_fork_server_is_killed_starts_again(server: ForkServer) -> None:
     one, other = child(server), child(server)
     parent = ask(one, "whoami").value[1]
     os.kill(parent, signal.SIGSTOP)

@@ -391,7 +391,7 @@ def test_a_library_for_another_machine_runs_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_the_driver_is_clean_under_sanitizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sanitizer: str) -> None:
+def test_the_driver_is_clean_under_sanitizers(tmp_path: Path, sanitizer: str) -> None:
     options = SANITIZERS[sanitizer]
     compiler = tmp_path / "sanitizing-gcc"
     # A library that is loaded later leaves undefined what the program brings.

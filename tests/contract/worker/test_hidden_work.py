@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from domain import errors
 from domain.models import ModelFormat
 from domain.ports import Engine
-from tests.contract.worker.test_real_engines import _engines
 from tests.support import models
 from tests.support.tuner import sandboxed
 from tuner.host.extraction import InstalledPlanner
@@ -19,7 +19,7 @@ from tuner.host.settings import TunerSettings
 from tuner.sandbox import limits, probing
 from worker.engines import EngineOptions, InstalledEngines
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
 
 @pytest.fixture(params=["as this host sandboxes", "without namespaces"], autouse=True)
@@ -43,12 +43,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def of_job(home: Path) -> Iterator[Engine]:
-    engines = InstalledEngines(home=home, settings=TunerSettings())
-    engine = engines.start(
-        "onnx", EngineOptions(log=home / "logs" / "jobs" / "mine.log", folder=home / "work" / "mine")
-    )
-    yield engine
-    engine.close()
+    with closing(_start(home, EngineOptions(log=home / "logs/jobs/mine.log", folder=home / "work/mine"))) as engine:
+        yield engine
+
+
+def _start(home: Path, options: EngineOptions) -> Engine:
+    return InstalledEngines(home=home, settings=TunerSettings()).start("onnx", options)
 
 
 def _reads(engine: Engine, path: Path) -> bool:
@@ -71,13 +71,9 @@ def test_a_link_in_place_of_the_jobs_folder_leads_nowhere(home: Path) -> None:
     mine = home / "work" / "mine"
     mine.rename(home / "work" / "moved")
     mine.symlink_to(home, target_is_directory=True)
-    engines = InstalledEngines(home=home, settings=TunerSettings())
-    engine = engines.start("onnx", EngineOptions(log=home / "logs" / "jobs" / "mine.log", folder=mine))
-    try:
+    with closing(_start(home, EngineOptions(log=home / "logs/jobs/mine.log", folder=mine))) as engine:
         for other in ("work/theirs/prepared", "blobs/ab/given", "logs/jobs/theirs", "work/mine/blobs/ab/given"):
             assert not _reads(engine, home / f"{other}.onnx"), other
-    finally:
-        engine.close()
 
 
 def test_what_either_side_writes_later_the_other_reads(of_job: Engine, home: Path) -> None:
@@ -93,13 +89,8 @@ def test_what_either_side_writes_later_the_other_reads(of_job: Engine, home: Pat
 
 
 def test_an_engine_of_no_job(home: Path) -> None:
-    engine = InstalledEngines(home=home, settings=TunerSettings()).start(
-        "onnx", EngineOptions(log=home / "logs" / "engines.log")
-    )
-    try:
+    with closing(_start(home, EngineOptions(log=home / "logs" / "engines.log"))) as engine:
         assert not _reads(engine, home / "work" / "mine" / "prepared.onnx")
-    finally:
-        engine.close()
 
 
 def test_preparing_a_model_of_the_store(home: Path) -> None:
@@ -125,9 +116,6 @@ def test_who_makes_a_plan_sees_nothing_of_the_store(home: Path, tmp_path: Path) 
     planner = InstalledPlanner(home=home, settings=TunerSettings(), hidden=limits.hideable(home / "blobs", home))
     prepared = tmp_path / "prepared.onnx"
     planner.prepare(home / "blobs" / "ab" / "given.onnx", {"image": (1, 3, 16, 16)}, prepared)
-    engine = planner.start("onnx", tmp_path, lambda: False)
-    try:
+    with closing(planner.start("onnx", tmp_path, lambda: False)) as engine:
         assert _reads(engine, prepared)
         assert not _reads(engine, home / "blobs" / "ab" / "given.onnx")
-    finally:
-        engine.close()

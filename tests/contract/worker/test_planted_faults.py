@@ -7,7 +7,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,14 @@ import pytest
 from domain.artifacts import Variant
 from domain.jobs import JobState, Tuner
 from domain.ports import Engine
-from storage import artifacts
-from tests.contract.worker.test_real_engines import _engines
 from tests.support import models
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.real import run_job
 from tuner.host.settings import TunerSettings
 from worker.engines import EngineOptions, InstalledEngines
 from worker.pipeline.context import UNTUNED
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
 Fault = Callable[[list[float], list[float]], Sequence[float]]
 """Returns the wrong scores; also receives those of the run before."""
@@ -71,6 +70,7 @@ def _scores(path: Path) -> Iterator[list[float]]:
     path.write_bytes(made.getvalue())
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Engines(InstalledEngines):
     fault: Fault
     is_faulty: Callable[[str], bool]
@@ -82,12 +82,10 @@ class _Engines(InstalledEngines):
 
 
 def _run(bench: Bench, fault: Fault, is_faulty: Callable[[str], bool]) -> str:
-    engines = _Engines(home=bench.home, settings=TunerSettings())
-    object.__setattr__(engines, "fault", fault)
-    object.__setattr__(engines, "is_faulty", is_faulty)
+    engines = _Engines(home=bench.home, settings=TunerSettings(), fault=fault, is_faulty=is_faulty)
     shapes = {"image": (1, 3, 16, 16)}
     job = bench.job(trials=4, content=models.small_network(), input_shapes=shapes, tuner=Tuner.AUTOTVM)
-    replace(bench.runtime(), engines=engines).run_job(job)
+    run_job(bench, job, engines)
     return job
 
 
@@ -101,8 +99,6 @@ def test_no_wrong_build_is_published(bench: Bench, fault: str) -> None:
 
 def test_a_wrong_tuned_build_loses_to_the_right_untuned_one(bench: Bench) -> None:
     job = _run(bench, FAULTS["a scale off by 1e-3"], lambda folder: not folder.startswith(UNTUNED))
-    with bench.database.reading() as session:
-        found = artifacts.of_job(session, job)
-    assert found is not None, bench.get(job).failure
-    assert found.report.published is Variant.UNTUNED
-    assert not found.report.verifications[Variant.TUNED].passed
+    report = bench.report(job)
+    assert report.published is Variant.UNTUNED
+    assert not report.verifications[Variant.TUNED].passed

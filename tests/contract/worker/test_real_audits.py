@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from domain.artifacts import Variant
-from domain.jobs import JobState, Tuner
+from domain.jobs import Tuner
 from domain.ports import Engine
 from domain.records import Record, TrialError
-from storage import artifacts, records
-from tests.contract.worker.test_real_engines import _engines
+from storage import records
 from tests.support import models
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.hearing import HeardEngine
+from tests.support.worker.real import publish
 from tuner.host.settings import TunerSettings
 from tuner.native import autotvm
 from worker.engines import EngineOptions, InstalledEngines
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
 DENSE = ["dense_nopack.x86", [["TENSOR", [1, 16], "float32"], ["TENSOR", [5, 16], "float32"], None, "float32"]]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Engines(InstalledEngines):
     """Real ones, whose trials are heard."""
 
@@ -57,31 +58,20 @@ def _leaving_work_out(other: Record) -> Record:
     )
 
 
-def _of_job(bench: Bench, job_id: str) -> list[Record]:
-    with bench.database.reading() as session:
-        return records.of_job(session, job_id)
-
-
 def test_a_poisoned_record_is_found_and_costs_no_other_gain(bench: Bench) -> None:
     job_id = bench.job(
         trials=4, content=models.small_network(), input_shapes={"image": (1, 3, 16, 16)}, tuner=Tuner.AUTOTVM
     )
 
     def poison() -> None:
-        own = [record for record in _of_job(bench, job_id) if record.latencies]
-        if own and not _of_job(bench, "j-elsewhere"):
+        own = [record for record in bench.records(job_id) if record.latencies]
+        if own and not bench.records("j-elsewhere"):
             with bench.database.transaction() as session:
                 records.add(session, [_leaving_work_out(own[0])])
 
-    engines = Engines(home=bench.home, settings=TunerSettings())
-    object.__setattr__(engines, "hear", poison)
-    replace(bench.runtime(), engines=engines).run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    artifact = publish(bench, job_id, Engines(home=bench.home, settings=TunerSettings(), hear=poison))
     assert any("were invalidated: 1" in note for note in bench.notes(job_id)), bench.notes(job_id)
-    with bench.database.reading() as session:
-        artifact = artifacts.of_job(session, job_id)
-    assert artifact is not None
     assert artifact.report.verifications[Variant.TUNED].passed
-    (stored,) = _of_job(bench, "j-elsewhere")
+    (stored,) = bench.records("j-elsewhere")
     assert (stored.error, stored.latencies) == (TrialError.WRONG_RESULT, ())
     assert autotvm.read(stored.schedule).error is TrialError.WRONG_RESULT

@@ -1,51 +1,35 @@
-"""Whole jobs over real engines, without a service around them: fp16, and GPUs that nobody has."""
+"""Whole jobs over real engines: fp16, rewritten models, and GPUs that nobody has."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from domain.artifacts import Artifact, Variant
 from domain.jobs import AccuracyGate, Job, JobState, Precision, RunnerKind, Tuner
-from storage import artifacts
 from tests.support import models
 from tests.support.worker.fixtures import Bench
-from tuner.host import catalogue, environments, hardware
-from tuner.host.settings import TunerSettings
-from worker.engines import InstalledEngines
+from tests.support.worker.real import run_job
+from tuner.host import hardware
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-
-
-@pytest.fixture(autouse=True)
-def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
-    for spec in catalogue.ENGINES.values():
-        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
 
 
 def finish(bench: Bench, *, content: bytes | None = None, **request: Any) -> Job:
     shapes = {} if content else {"image": (1, 3, 16, 16)}
     job_id = bench.job(content=content or models.small_network(), **{"trials": 8, "input_shapes": shapes, **request})
-    runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
-    runtime.run_job(job_id)
+    run_job(bench, job_id)
     return bench.get(job_id)
 
 
 def run(bench: Bench, **request: Any) -> tuple[str, Artifact]:
     job = finish(bench, **request)
     assert job.state is JobState.SUCCEEDED, job.failure
-    with bench.database.reading() as session:
-        found = artifacts.of_job(session, job.id)
-    assert found is not None
-    return job.id, found
+    return job.id, bench.artifact(job.id)
 
 
 def test_half_precision_is_verified_with_its_own_tolerances(bench: Bench) -> None:
@@ -54,6 +38,15 @@ def test_half_precision_is_verified_with_its_own_tolerances(bench: Bench) -> Non
     for each in found.report.verifications.values():
         assert (each.passed, each.precision) == (True, "fp16")
         assert all(output.rtol == pytest.approx(2e-2) for output in each.outputs)
+
+
+def test_a_padded_network_is_tuned_and_right(bench: Bench) -> None:
+    # Of 8 lanes, whose tiles are two vectors wide: 40 columns become 48.
+    network, target = models.dense_network(columns=40), "llvm -mcpu=haswell"
+    job_id, found = run(bench, content=network, trials=4, tuner=Tuner.AUTOTVM, target=target)
+    assert "rewritten for tuning: 1 layer padded to whole vectors" in bench.notes(job_id)
+    assert found.report.verifications[Variant.TUNED].passed
+    assert [record.key.workload_key for record in bench.records(job_id) if "48" in record.key.workload_key]
 
 
 def test_a_model_of_which_nothing_can_be_proven(bench: Bench) -> None:

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from domain.artifacts import Artifact, Runtime
-from domain.jobs import BundleFormat, JobState, Tuner
-from storage import artifacts
+from domain.jobs import BundleFormat, Tuner
 from tests.contract.tuner.engines.test_libraries import PLAIN
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
 from tests.support.worker.fixtures import Bench
-from tuner.host import catalogue, environments
-from tuner.host.settings import TunerSettings
-from tuner.results import bundle, conditions
-from worker.engines import InstalledEngines
+from tests.support.worker.real import publish
+from tuner.results import bundle
 
-pytestmark = pytest.mark.engine
-
-
-@pytest.fixture(autouse=True)
-def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No test here reads times.
-    monkeypatch.setattr(conditions, "ATTEMPTS", 1)
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
-    for spec in catalogue.ENGINES.values():
-        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines", "timed_once")]
 
 
 def run(bench: Bench, tuner: Tuner, form: BundleFormat) -> Artifact:
     place = {"threads": 1, "runtimes": (Runtime.TVM,), "input_shapes": {"image": (1, 3, 16, 16)}}
     job_id = bench.job(trials=1, content=models.small_network(), tuner=tuner, bundle_format=form, **place)
-    engines = InstalledEngines(home=bench.home, settings=TunerSettings())
-    replace(bench.runtime(benchmark_seconds=2.0), engines=engines).run_job(job_id)
-    job = bench.get(job_id)
-    assert job.state is JobState.SUCCEEDED, job.failure
-    with bench.database.reading() as session:
-        found = artifacts.of_job(session, job_id)
-    assert found is not None
+    found = publish(bench, job_id, benchmark_seconds=2.0)
     assert found.verified
     return found
 

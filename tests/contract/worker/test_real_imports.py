@@ -13,11 +13,11 @@ from domain.records import ImportedRecord, ImportState, Provenance, Record
 from storage import imports, record_pages
 from storage.record_filters import RecordFilter
 from storage.tables import RecordRow, TuningTaskRow
-from tests.contract.worker.test_real_engines import _engines, run
+from tests.contract.worker.test_real_engines import run
 from tests.support.worker.fixtures import Bench
 from tuner.native import autotvm
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
 PICOSECOND, NANOSECOND = 1e-12, 1e-9
 

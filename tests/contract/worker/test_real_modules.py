@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from domain.artifacts import PLAIN_BUILD, Artifact, Variant
-from domain.jobs import BundleFormat, Job, JobState, RunnerKind, Tuner
+from domain.jobs import BundleFormat, RunnerKind, Tuner
 from domain.models import ModelFormat
-from storage import artifacts, models
+from storage import models
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.real import publish
 from tuner.host import catalogue, environments
 from tuner.host.inspection import Inspector
 from tuner.host.settings import TunerSettings
 from worker import clock
-from worker.engines import InstalledEngines
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
 _WRITER = catalogue.ROOT / "tests" / "support" / "tuner" / "engines" / "relax" / "functions.py"
-
-
-@pytest.fixture(autouse=True)
-def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
-    for spec in catalogue.ENGINES.values():
-        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
 
 
 @pytest.fixture
@@ -50,21 +41,12 @@ def matmul(bench: Bench, tmp_path: Path) -> bytes:
     return content
 
 
-def _run(bench: Bench, job_id: str) -> tuple[Job, Artifact | None]:
-    runtime = replace(bench.runtime(), engines=InstalledEngines(home=bench.home, settings=TunerSettings()))
-    runtime.run_job(job_id)
-    with bench.database.reading() as session:
-        return bench.get(job_id), artifacts.of_job(session, job_id)
-
-
 def test_a_tensor_function_is_tuned_and_compared_with_its_own_plain_build(
     bench: Bench, matmul: bytes, tmp_path: Path
 ) -> None:
     # Its example runs with TVM alone.
     job_id = bench.job(trials=8, content=matmul, tuner=Tuner.METASCHEDULE, bundle_format=BundleFormat.TVM)
-    job, found = _run(bench, job_id)
-    assert job.state is JobState.SUCCEEDED, job.failure
-    assert found is not None
+    found = publish(bench, job_id)
     assert found.toolchain.startswith("relax/")
     assert len(bench.records(job_id)) == 8
     report = found.report
@@ -75,7 +57,7 @@ def test_a_tensor_function_is_tuned_and_compared_with_its_own_plain_build(
     assert "ONNX Runtime" not in report.summary
     _check_bundle(bench, found, tmp_path / "bundle")
     again = bench.job(trials=8, content=matmul, tuner=Tuner.METASCHEDULE)
-    assert _run(bench, again)[0].state is JobState.SUCCEEDED
+    publish(bench, again)
     assert bench.records(again) == []
 
 
@@ -98,7 +80,5 @@ def test_it_is_built_where_nothing_is_timed(bench: Bench, matmul: bytes) -> None
     # Objects need no linker for the target.
     place = {"target": "llvm -mtriple=aarch64-linux-gnu", "threads": 1, "bundle_format": BundleFormat.OBJECT}
     job_id = bench.job(trials=1, content=matmul, tuner=Tuner.METASCHEDULE, runner=RunnerKind.NONE, **place)
-    job, found = _run(bench, job_id)
-    assert job.state is JobState.SUCCEEDED, job.failure
-    assert found is not None
+    found = publish(bench, job_id)
     assert (found.verified, found.report.timings) == (bool(shutil.which("qemu-aarch64")), {})

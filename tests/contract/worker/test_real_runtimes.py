@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from domain.artifacts import Artifact, Runtime, Variant
-from domain.jobs import JobState, Precision, Tuner, TunerOptions
-from storage import artifacts
+from domain.jobs import Precision, Tuner, TunerOptions
 from tests.support import models
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import home
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.real import publish
 from tuner.host import catalogue, environments
-from tuner.host.settings import TunerSettings
 from tuner.results import bundle
-from worker.engines import InstalledEngines
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
 RUN = """
 import json, sys
@@ -37,10 +34,9 @@ with InferenceSession(sys.argv[1]) as session:
 
 
 @pytest.fixture(autouse=True)
-def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
-    for spec in (catalogue.ENGINES | catalogue.OPTIONAL).values():
-        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
+def _optional_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for spec in catalogue.OPTIONAL.values():
+        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, home())))
 
 
 def run(bench: Bench, *runtimes: Runtime, **request: Any) -> Artifact:
@@ -48,14 +44,7 @@ def run(bench: Bench, *runtimes: Runtime, **request: Any) -> Artifact:
     job_id = bench.job(
         trials=1, threads=1, tuner_options=TunerOptions(rewrite=False), runtimes=(Runtime.TVM, *runtimes), **wanted
     )
-    engines = InstalledEngines(home=bench.home, settings=TunerSettings())
-    replace(bench.runtime(benchmark_seconds=10.0), engines=engines).run_job(job_id)
-    job = bench.get(job_id)
-    assert job.state is JobState.SUCCEEDED, job.failure
-    with bench.database.reading() as session:
-        found = artifacts.of_job(session, job_id)
-    assert found is not None
-    return found
+    return publish(bench, job_id, benchmark_seconds=10.0)
 
 
 @pytest.mark.parametrize(

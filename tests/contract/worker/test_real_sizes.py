@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ from domain.models import ModelFormat
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.worker.fixtures import Bench
-from tuner.host import catalogue, environments
+from tests.support.worker.real import run_job
 from tuner.host.inspection import Inspector
 from tuner.host.settings import TunerSettings
-from tuner.results import bundle, conditions
-from worker.engines import InstalledEngines
+from tuner.results import bundle
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines", "timed_once")]
 
 COMPARED = """
 import json, sys
@@ -50,25 +47,15 @@ print(json.dumps({"worst": max(errors), "sizes": ours.sizes, "inputs": [value.sh
 """
 
 
-@pytest.fixture(autouse=True)
-def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No test here reads times.
-    monkeypatch.setattr(conditions, "ATTEMPTS", 1)
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
-    for spec in catalogue.ENGINES.values():
-        monkeypatch.setenv(environments.variable(spec), str(environments.interpreter(spec, outer)))
-
-
 def run(bench: Bench, content: bytes, shapes: dict[str, Any], **request: Any) -> str:
     path = bench.home / "model.onnx"
     path.write_bytes(content)
-    engines = InstalledEngines(home=bench.home, settings=TunerSettings())
     inspected = Inspector.installed(
         ModelFormat.ONNX, bench.home, TunerSettings(), log_path=bench.home / "inspect.log"
     ).inspect(path)
     expanded = sizes.expand(inspected.inputs, shapes)
     job_id = bench.job(content=content, facts=inspected, trials=len(expanded), threads=1, sizes=expanded, **request)
-    replace(bench.runtime(benchmark_seconds=2.0), engines=engines).run_job(job_id)
+    run_job(bench, job_id, benchmark_seconds=2.0)
     return job_id
 
 

@@ -16,12 +16,12 @@ import pytest
 
 from bench import zoo
 from domain.jobs import RunnerKind, Tuner
-from tests.contract.worker.test_real_engines import _engines, run
+from tests.contract.worker.test_real_engines import run
 from tests.support.tuner.engines.fixtures import home
 from tests.support.worker.fixtures import Bench
 from tuner.host import catalogue, environments
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures(_engines.__name__), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines"), pytest.mark.timeout(400)]
 
 LINE = "Tunesmith 2026"
 

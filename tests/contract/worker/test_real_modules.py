@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 
@@ -14,23 +13,21 @@ from domain.artifacts import PLAIN_BUILD, Artifact, Variant
 from domain.jobs import BundleFormat, RunnerKind, Tuner
 from domain.models import ModelFormat
 from storage import models
+from tests.support.tuner.engines import asking
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.real import publish
-from tuner.host import catalogue, environments
+from tuner.host.catalogue import ROOT
 from tuner.host.inspection import Inspector
 from tuner.host.settings import TunerSettings
 from worker import clock
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines")]
 
-_WRITER = catalogue.ROOT / "tests" / "support" / "tuner" / "engines" / "relax" / "functions.py"
-
 
 @pytest.fixture
 def matmul(bench: Bench, tmp_path: Path) -> bytes:
     """Uploaded to the bench."""
-    python = environments.interpreter(catalogue.get("relax"), bench.home)
-    subprocess.run([str(python), str(_WRITER), str(tmp_path)], check=True, capture_output=True, timeout=120)
+    asking.python("relax", ROOT / "tests/support/tuner/engines/relax/functions.py", tmp_path)
     content = (tmp_path / "matmul.json").read_bytes()
     blob = bench.blobs.put([content])
     facts = Inspector.installed(ModelFormat.IRMODULE, bench.home, TunerSettings()).inspect(
@@ -69,11 +66,7 @@ def _check_bundle(bench: Bench, artifact: Artifact, folder: Path) -> None:
     readme = (folder / "README.md").read_text()
     assert f"Largest errors against {PLAIN_BUILD}" in readme
     assert "ONNX Runtime" not in readme
-    python = environments.interpreter(catalogue.get("relax"), bench.home)
-    said = subprocess.run(
-        [str(python), str(folder / "example.py")], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
-    assert "C: float32[32, 32]" in said
+    assert "C: float32[32, 32]" in asking.python("relax", folder / "example.py")
 
 
 def test_it_is_built_where_nothing_is_timed(bench: Bench, matmul: bytes) -> None:

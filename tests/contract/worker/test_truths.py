@@ -17,9 +17,10 @@ import pytest
 from bench import zoo
 from domain.jobs import RunnerKind, Tuner
 from tests.contract.worker.test_real_engines import run
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home
 from tests.support.worker.fixtures import Bench
-from tuner.host import catalogue, environments
+from tuner.host.catalogue import ROOT
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("real_engines"), pytest.mark.timeout(400)]
 
@@ -27,11 +28,7 @@ LINE = "Tunesmith 2026"
 
 
 def truths(*arguments: object) -> str:
-    python = environments.interpreter(catalogue.get("onnx"), home())
-    command = [str(python), "-m", "tests.support.truths", *map(str, arguments)]
-    done = subprocess.run(command, cwd=catalogue.ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return asking.python("onnx", "-m", "tests.support.truths", *arguments)
 
 
 def publish(
@@ -98,7 +95,7 @@ def test_a_detector_that_selects_boxes_finds_the_letters_of_a_line(bench: Bench,
     bundle = publish(bench, tmp_path / "detector.onnx", shapes, verified=False)
     truths("page", tmp_path / "page.npz")
     command = [sys.executable, "-m", "tunesmith", "run", str(bundle), "--inputs", "page.npz", "--output", "boxes.npz"]
-    environment = {**os.environ, "TUNESMITH_HOME": str(home()), "PYTHONPATH": str(catalogue.ROOT)}
+    environment = {**os.environ, "TUNESMITH_HOME": str(home()), "PYTHONPATH": str(ROOT)}
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120)
     found = answer("boxes", tmp_path / "boxes.npz")
     assert (found["boxes"], found["letters"], found["missed"]) == (11, 12, [])

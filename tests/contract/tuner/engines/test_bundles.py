@@ -11,8 +11,7 @@ import pytest
 
 from domain.models import TensorSpec
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
-from tuner.host import catalogue, environments
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, interpreter
 from tuner.host.session import EngineSession
 from tuner.results import bundle, manifest
 from tunesmith import verifying
@@ -58,9 +57,8 @@ def test_the_example_of_a_bundle_agrees_with_the_reference(
     opened = bundled(twin, form, tmp_path, left_out)
     libraries = {path.name for path in opened.glob("*.so")}
     assert verifying.check(tmp_path / "b.tar").libraries.keys() == libraries == {"libmodel.so", "mod.so"} - {left_out}
-    python = environments.interpreter(catalogue.get(twin.name), home())
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    run_example([python, opened / "example.py", inputs[0], tmp_path / "actual.npz"], clean, tmp_path)
+    run_example([interpreter(twin.name), opened / "example.py", inputs[0], tmp_path / "actual.npz"], clean, tmp_path)
     [output] = asking.compare_with_model(reference, prepared, inputs[0], tmp_path / "actual.npz")
     assert output["passed"]
 

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from domain.jobs import Tuner
-from tests.contract.tuner.engines.test_native_records import in_plain_tvm
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
-from tuner.host.catalogue import ROOT
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -22,13 +20,10 @@ pytestmark = pytest.mark.engine
 QUICK = {"number": 1, "repeat": 1, "min_repeat_ms": 0, "timeout": 20.0, "n_parallel": 2}
 LINKERS = ("ld", "ld.lld", "cc", "gcc", "g++", "c++", "clang", "clang++")
 MISFIT = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import json
+import json, sys
 from tuner.engines.relax import candidates
 candidates.set_up()
-print(json.dumps(candidates.build(*sys.argv[2:5], 1, sys.argv[5])))
+print(json.dumps(candidates.build(*sys.argv[1:4], 1, sys.argv[4])))
 """
 
 
@@ -98,6 +93,6 @@ def test_a_trace_of_another_workload_is_an_invalid_schedule(round_: dict[str, An
     trace = body[1][0]
     block = next(step for step in trace[0] if step[0] == "GetSBlock" or step[0] == "GetBlock")
     block[2][0] = "nowhere"
-    arguments = (ROOT, Path(round_["task"]).read_text(), json.dumps(body), round_["target"], tmp_path / "c.so")
-    kind, message = in_plain_tvm("relax", MISFIT, *arguments)
+    arguments = (Path(round_["task"]).read_text(), json.dumps(body), round_["target"], tmp_path / "c.so")
+    kind, message = asking.told_inside("relax", MISFIT, *arguments)
     assert kind == "invalid_schedule", message

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from domain import errors
-from tests.support.tuner.engines.fixtures import home, start
-from tuner.host import catalogue, environments, failures
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import start
+from tuner.host import failures
 from tuner.host.session import EngineSession
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -24,9 +24,7 @@ MOST = 3.5
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("large") / "model.tar"
-    python = environments.interpreter(catalogue.get("onnx"), home())
-    command = [str(python), "-m", "bench.large_model", str(MEGABYTES * 10**6), str(path)]
-    subprocess.run(command, cwd=catalogue.ROOT, check=True, timeout=60)
+    asking.python("onnx", "-m", "bench.large_model", MEGABYTES * 10**6, path)
     return path
 
 

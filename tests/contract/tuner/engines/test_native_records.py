@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,9 +19,7 @@ from domain.targets import Device, Toolchain
 from storage.database import Database, migrate
 from storage.record_filters import RecordFilter
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import home
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, LINES
-from tuner.host import catalogue, environments
 from tuner.host.record_reading import RecordReader
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
@@ -64,16 +60,6 @@ best = database.get_top_k(database.commit_workload(every[0].workload.mod), 1)
 print(json.dumps({"read": len(database), "found": len(best), "rewritten": []}))
 """,
 }
-
-
-def in_plain_tvm(engine: str, script: str, *arguments: object) -> Any:
-    python = environments.interpreter(catalogue.get(engine), home())
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [python, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=120, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture
@@ -146,7 +132,7 @@ def test_plain_tvm_reads_what_was_imported_and_exported(
     report = take(database, replace(origin(tuner, engine), target=target), content, tmp_path)
     assert (report.imported, report.refused) == (len(lines), [])
     written = export(database, tuner, tmp_path)
-    read = in_plain_tvm(Tuner(tuner).engine, PLAIN[tuner], written)
+    read = asking.told_inside(Tuner(tuner).engine, PLAIN[tuner], written)
     assert read["read"] == len(lines)
     assert read["found"] >= 1
     if read["rewritten"]:
@@ -178,7 +164,7 @@ def test_a_database_that_tvm_wrote_is_exported_as_it_was(database: Database, tmp
     written = export(database, "metaschedule", tmp_path)
     for name in (metaschedule.WORKLOADS_FILE, metaschedule.RECORDS_FILE):
         assert (written / name).read_text().split("\n") == [*(LINES / name).read_text().strip().split("\n"), ""]
-    assert in_plain_tvm("relax", PLAIN["metaschedule"], written) == {"read": 3, "found": 1, "rewritten": []}
+    assert asking.told_inside("relax", PLAIN["metaschedule"], written) == {"read": 3, "found": 1, "rewritten": []}
 
 
 def take(database: Database, place: RecordOrigin, content: bytes, folder: Path) -> record_files.Imported:

@@ -10,7 +10,6 @@ import pytest
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin
-from tests.support.tuner.engines.onnx import inside
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -39,7 +38,7 @@ def test_both_engines_compute_what_onnx_runtime_does(
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("operators")
-    inside.write_operators(folder)
+    asking.python("onnx", "-m", "tests.support.tuner.engines.onnx.operators", folder)
     return folder
 
 

@@ -10,16 +10,14 @@ import pytest
 from domain import errors
 from tests.support.rpc.boards import Rack, rack
 from tests.support.rpc.rounds import content, fresh, lose_one
-from tests.support.tuner.engines.fixtures import Twin, home
-from tuner.host import catalogue, environments
+from tests.support.tuner.engines.fixtures import Twin, interpreter
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
 def boards(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    python = environments.interpreter(catalogue.get(twin.name), home())
-    with rack(python, tmp_path_factory.mktemp("boards"), 2) as made:
+    with rack(interpreter(twin.name), tmp_path_factory.mktemp("boards"), 2) as made:
         yield made
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.support.tuner.engines.fixtures import home
-from tuner.host import catalogue, environments
+from tests.support.tuner.engines.fixtures import home, interpreter
+from tuner.host import catalogue
 from tuner.host.session import EngineSession
 
 MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0, "n_parallel": 2}
@@ -136,19 +136,22 @@ def compare_with_model(
     return compare(reference, expected, actual, **more)
 
 
-def inside(engine: str, script: str, *arguments: str | Path, folder: Path = catalogue.ROOT) -> str:
-    """What a script prints in the environment of an engine; ``folder`` is where it runs, and imports from."""
-    python = environments.interpreter(catalogue.get(engine), home())
-    done = subprocess.run(
-        [str(python), "-c", script, *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+def python(engine: str, *arguments: object, folder: Path = catalogue.ROOT) -> str:
+    """What the Python of an engine's environment prints; ``folder`` is where it runs."""
+    command = [str(interpreter(engine)), *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def inside(engine: str, script: str, *arguments: object, folder: Path = catalogue.ROOT) -> str:
+    """What a script prints in the environment of an engine; ``folder`` is where it runs, and imports from."""
+    return python(engine, "-c", script, *arguments, folder=folder)
+
+
+def told_inside(engine: str, script: str, *arguments: object) -> Any:
+    """What a script prints last, as JSON."""
+    return json.loads(inside(engine, script, *arguments).splitlines()[-1])
 
 
 def with_numpy_alone(packages: Path) -> dict[str, str]:
@@ -166,8 +169,3 @@ def write_lines(path: Path, lines: Iterable[str]) -> str:
     """The path of a file of native lines."""
     path.write_text("".join(f"{line.rstrip()}\n" for line in lines))
     return str(path)
-
-
-def told_inside(engine: str, script: str, *arguments: str | Path) -> Any:
-    """What a script prints last, as JSON."""
-    return json.loads(inside(engine, script, *arguments).splitlines()[-1])

@@ -30,10 +30,14 @@ def home() -> Path:
     return Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
 
 
+def interpreter(engine: str) -> Path:
+    return environments.interpreter(catalogue.get(engine), home())
+
+
 def start(name: str, log: Path) -> EngineSession:
     """Start an engine that may write wherever tests do; ``log`` is in a folder made by ``tmp_path_factory``."""
-    spec, limits = catalogue.get(name), Limits(writable=(str(log.parent.parent),))
-    return EngineSession.start(spec, environments.interpreter(spec, home()), log_path=log, limits=limits)
+    limits = Limits(writable=(str(log.parent.parent),))
+    return EngineSession.start(catalogue.get(name), interpreter(name), log_path=log, limits=limits)
 
 
 @pytest.fixture(scope="session")

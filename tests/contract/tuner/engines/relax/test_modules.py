@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from domain import errors
 from domain.models import ModelFormat, TensorSpec
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import home, start
-from tuner.host import catalogue, environments
+from tuner.host.catalogue import ROOT
 from tuner.host.inspection import Inspector
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
@@ -49,9 +48,7 @@ TAKEN = ("matmul", "padded_convolution", "transposed_convolution", "softmax", "t
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("functions")
-    python = environments.interpreter(catalogue.get("relax"), home())
-    script = Path(__file__).parents[4] / "support/tuner/engines/relax/functions.py"
-    subprocess.run([str(python), str(script), str(folder)], check=True, capture_output=True, timeout=120)
+    asking.python("relax", ROOT / "tests/support/tuner/engines/relax/functions.py", folder)
     return folder
 
 

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from domain.tuning_tasks import ENDLESS
-from tests.contract.tuner.engines.test_native_records import in_plain_tvm
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import Trials, tune
 from tests.support.tuner.engines.fixtures import Twin
 from tests.support.tuner.engines.relax import networks
-from tuner.host.catalogue import ROOT
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -99,13 +97,11 @@ def test_one_operator_is_tuned_like_a_model(
 
 CALLED = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
 from tuner.engines.runtime import environment
 environment.apply()
 import tvm
-from tuner.engines.relax import compiling, importing, records
-from tuner.engines.relax import lowering
-_, _, model, target, path = sys.argv[:5]
+from tuner.engines.relax import compiling, importing, lowering, records
+model, target, path = sys.argv[1:]
 build = lowering.Lowering.of({"target": target, "threads": 1})
 
 def called(module):
@@ -129,7 +125,7 @@ def test_weights_are_laid_out_at_build_time(relax_twin: Twin, convolution: dict[
     _, trials = tune(relax_twin.session, convolution, tmp_path / "j", trials=8, options={"n_trial": 73})
     rewriting = next(trial["schedule"] for trial in trials if "TransformLayout" in trial["schedule"])
     records = asking.write_lines(tmp_path / "records.jsonl", [rewriting])
-    found = in_plain_tvm("relax", CALLED, ROOT, convolution["model"], convolution["target"], records)
+    found = asking.told_inside("relax", CALLED, convolution["model"], convolution["target"], records)
     assert found["used"] == 1
     [prepack] = set(found["apart"]) - set(found["built"])
     assert "prepack" in prepack

@@ -11,8 +11,6 @@ import pytest
 
 from tests.contract.tuner.engines.relay import bare_runtime
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import home
-from tuner.host import catalogue, environments
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -66,10 +64,7 @@ def test_the_network_computes_the_same_on_the_other_machine(
 ) -> None:
     """The static library, linked with 50 lines of C in place of TVM's runtime, as on a board without one."""
     qemu = _needs("qemu-aarch64", "qemu-user")
-    python = environments.interpreter(catalogue.get("relay"), home())
-    script = [str(python), str(Path(bare_runtime.__file__)), str(crossed), str(inputs[0]), str(tmp_path)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    asking.python("relay", bare_runtime.__file__, crossed, inputs[0], tmp_path)
     program = [str(tmp_path / "main.c"), str(crossed / "mod.a")]
     linked = [f"{TRIPLE}-gcc", "-O1", "-static", "-o", str(tmp_path / "main"), "-Wl,--whole-archive", *program]
     done = subprocess.run([*linked, "-Wl,--no-whole-archive", "-lm"], capture_output=True, text=True, timeout=60)
@@ -79,7 +74,7 @@ def test_the_network_computes_the_same_on_the_other_machine(
     (tmp_path / "outputs.txt").write_bytes(ran.stdout)
     keep = "import sys, numpy as np; np.savez(sys.argv[2], scores=np.loadtxt(sys.argv[1], dtype='float32')[None])"
     actual = tmp_path / "actual.npz"
-    subprocess.run([str(python), "-c", keep, str(tmp_path / "outputs.txt"), str(actual)], check=True, timeout=60)
+    asking.inside("relay", keep, tmp_path / "outputs.txt", actual)
     [output] = asking.compare_with_model(reference, prepared, inputs[0], actual)
     assert output["passed"], output
 

@@ -13,7 +13,7 @@ from domain import errors
 from tests.contract.tuner.engines.test_plugins import EXAMPLE, agrees_with_numpy
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import home, start
+from tests.support.tuner.engines.fixtures import interpreter, start
 from tuner.engines.protocol import plugins
 from tuner.host import catalogue, environments
 from tuner.host.session import EngineSession
@@ -112,9 +112,8 @@ def _module(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: st
     (folder / "site").mkdir()
     (folder / "site" / f"{name}.py").write_text(source)
     # As if it were installed there; PYTHONPATH itself is the host's to set.
-    python = environments.interpreter(catalogue.get("relay"), home())
     wrapper = folder / "python"
-    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}/site" exec "{python}" "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}/site" exec "{interpreter("relay")}" "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv(environments.variable(catalogue.get("relay")), str(wrapper))
     return name

@@ -18,8 +18,7 @@ from tests.support.rpc.boards import KEY, Rack, rack
 from tests.support.rpc.rounds import LASTING, MEASURE, fresh, tune
 from tests.support.servers.processes import free_port
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import home, start
-from tuner.host import catalogue, environments
+from tests.support.tuner.engines.fixtures import interpreter, start
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -28,13 +27,8 @@ Trials = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
-    return environments.interpreter(catalogue.get("relay"), home())
-
-
-@pytest.fixture(scope="module")
-def boards(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    with rack(python, tmp_path_factory.mktemp("boards"), 2) as made:
+def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
+    with rack(interpreter("relay"), tmp_path_factory.mktemp("boards"), 2) as made:
         yield made
 
 

@@ -9,7 +9,7 @@ import pytest
 from domain.tuning_tasks import ENDLESS
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.asking import Trials, tune
+from tests.support.tuner.engines.asking import tune
 from tests.support.tuner.engines.fixtures import Twin
 from tests.support.tuner.engines.relax import networks
 from tuner.host.session import EngineSession
@@ -17,29 +17,10 @@ from tuner.host.session import EngineSession
 pytestmark = pytest.mark.engine
 
 
-PLAIN_TVM = """
-import json, sys
-from pathlib import Path
-from tvm.s_tir import meta_schedule
-database = meta_schedule.database.JSONDatabase(work_dir=sys.argv[1])
-[best] = database.get_top_k(database.commit_workload(database.get_all_tuning_records()[0].workload.mod), 1)
-print(len(database), float(best.run_secs[0]))
-"""
-
-
 @pytest.fixture(scope="module")
 def convolution(relax_twin: Twin) -> dict[str, Any]:
     """The params of a round for the first convolution."""
     return relax_twin.workload(relax_twin.tasks[0])
-
-
-@pytest.fixture(scope="module")
-def first_round(
-    relax: EngineSession, convolution: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, Any], Trials]:
-    # A search of its own: other tests of this session begin anew.
-    options = {"n_trial": 900}
-    return tune(relax, convolution, tmp_path_factory.mktemp("first") / "spool.jsonl", trials=4, options=options)
 
 
 @pytest.mark.smoke
@@ -64,18 +45,6 @@ def test_equal_layers_of_other_models_are_the_same_task(
     extract = {**place, "model": str(prepared), "out_dir": str(tmp_path / "d")}
     others = relax.request("extract", extract, timeout=120)["tasks"]
     assert [task["workload_key"] for task in others] == [task["workload_key"] for task in tasks]
-
-
-def test_plain_metaschedule_reads_definitions_and_records(
-    first_round: tuple[dict[str, Any], Trials], convolution: dict[str, Any], tmp_path: Path
-) -> None:
-    (tmp_path / "database_workload.json").write_text(Path(convolution["task"]).read_text() + "\n")
-    bodies = [json.loads(trial["schedule"])[1] for trial in first_round[1]]
-    text = "".join(json.dumps([0, body]) + "\n" for body in bodies)
-    (tmp_path / "database_tuning_record.json").write_text(text)
-    count, best = asking.inside("relax", PLAIN_TVM, tmp_path, folder=tmp_path).split()
-    assert int(count) == 4
-    assert float(best) == pytest.approx(min(trial["latencies"][0] for trial in first_round[1]))
 
 
 @pytest.mark.parametrize("network", [networks.matmul, networks.convolution], ids=["matmul", "convolution"])

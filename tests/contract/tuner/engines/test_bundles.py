@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from domain.models import TensorSpec
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, interpreter
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, interpreter, manifest
 from tuner.host.session import EngineSession
-from tuner.results import bundle, manifest
+from tuner.results import bundle
 from tunesmith import verifying
 
 pytestmark = pytest.mark.engine
@@ -26,13 +25,7 @@ def bundled(twin: Twin, form: str, folder: Path, left_out: str | None = None) ->
     if left_out:
         # As on a machine that cannot link for the target.
         (folder / "compiled" / left_out).unlink()
-    facts = manifest.Manifest(
-        model_digest="0" * 64, model_name="small", variant="untuned", target=twin.target, threads=1, device_key="any",
-        toolchain=twin.session.hello["toolchain"], precision="f32", created_by="a test",
-        inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
-        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
-        format=form,
-    )  # fmt: skip
+    facts = manifest(twin, format=form)
     bundle.write(folder / "b.tar", compiled=folder / "compiled", manifest=facts, report=NOTHING_TUNED)
     bundle.open_bundle(folder / "b.tar", folder / "opened")
     return folder / "opened"

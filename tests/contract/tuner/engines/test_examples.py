@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from domain.models import TensorSpec
 from tests.contract.tuner.engines.runtime.library import test_linking
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home, manifest
 from tuner.engines.runtime.library.plan import Convention
 from tuner.host import catalogue, environments
 from tuner.host.catalogue import EngineSpec
-from tuner.results import bundle, manifest
+from tuner.results import bundle
 
 pytestmark = pytest.mark.engine
 
@@ -56,12 +55,7 @@ Scores = tuple[list[float], list[float]]
 def unpacked(relay_twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An unpacked bundle, beside which it lies as ``b.tar``."""
     folder = tmp_path_factory.mktemp("bundle")
-    facts = manifest.Manifest(
-        model_digest="0" * 64, model_name="small", variant="untuned", target=relay_twin.target, threads=1,
-        device_key="any", toolchain=relay_twin.session.hello["toolchain"], precision="f32", created_by="a test",
-        inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
-        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
-    )  # fmt: skip
+    facts = manifest(relay_twin)
     bundle.write(folder / "b.tar", compiled=relay_twin.untuned, manifest=facts, report=NOTHING_TUNED)
     bundle.open_bundle(folder / "b.tar", folder / "unpacked")
     return folder / "unpacked"

@@ -12,12 +12,11 @@ from domain import errors
 from domain.artifacts import Variant
 from domain.models import TensorSpec
 from tests.support import models
-from tests.support.tuner.engines.fixtures import Twin, home
+from tests.support.tuner.engines.fixtures import Twin, home, interpreter, manifest
 from tuner.host import catalogue, environments
 from tuner.host.inspection import Inspector
 from tuner.host.session import EngineSession
 from tuner.results import benchmark, bundle, timing, verification
-from tuner.results.bundle import Manifest
 
 pytestmark = pytest.mark.engine
 
@@ -25,20 +24,15 @@ IMAGE = TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16))
 
 
 @pytest.fixture(scope="module")
-def compiled(relay_twin: Twin) -> Path:
-    return relay_twin.untuned
-
-
-@pytest.fixture(scope="module")
 def inspector() -> Inspector:
-    spec = catalogue.get("onnx")
-    return Inspector(spec=spec, python=environments.interpreter(spec, home()))
+    return Inspector(spec=catalogue.get("onnx"), python=interpreter("onnx"))
 
 
 @pytest.mark.smoke
 def test_a_compiled_model_is_verified_timed_and_bundled(
-    relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
+    relay_twin: Twin, reference: EngineSession, prepared: Path, tmp_path: Path
 ) -> None:
+    relay, compiled = relay_twin.session, relay_twin.untuned
     inputs = verification.seed_inputs(reference, [IMAGE], tmp_path / "inputs").paths
     expected = verification.run_reference(reference, prepared, inputs, tmp_path / "out", threads=1)
     verified = verification.verify(
@@ -63,32 +57,21 @@ def test_a_compiled_model_is_verified_timed_and_bundled(
         {"bundle": str(compiled), "inputs": None, "outputs": None, "threads": 1, "number": 1, "repeat": 0},
         timeout=60,
     )["outputs"]
-    manifest = Manifest(
-        model_digest="0" * 64,
-        model_name="small network",
-        variant="untuned",
-        target="llvm",
-        threads=1,
-        device_key="here",
-        toolchain=relay.hello["toolchain"],
-        precision="f32",
-        inputs=(IMAGE,),
-        outputs=tuple(TensorSpec(name=o["name"], dtype=o["dtype"], shape=tuple(o["shape"])) for o in outputs),
-        created_by="tests",
-    )
-    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=manifest, report=report)
-    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "opened").outputs == manifest.outputs
+    told = tuple(TensorSpec(name=o["name"], dtype=o["dtype"], shape=tuple(o["shape"])) for o in outputs)
+    bundle.write(tmp_path / "b.tar", compiled=compiled, manifest=manifest(relay_twin, outputs=told), report=report)
+    assert bundle.open_bundle(tmp_path / "b.tar", tmp_path / "opened").outputs == told
 
 
 @pytest.mark.smoke
 def test_wrong_outputs_fail_verification(
-    relay: EngineSession, reference: EngineSession, prepared: Path, compiled: Path, tmp_path: Path
+    relay_twin: Twin, reference: EngineSession, prepared: Path, tmp_path: Path
 ) -> None:
     inputs = verification.seed_inputs(reference, [IMAGE], tmp_path / "inputs", seeds=(0, 1)).paths
     expected = verification.run_reference(reference, prepared, inputs, tmp_path / "out", threads=1)
     verified = verification.verify(
-        reference, relay,
-        variant=Variant.TUNED, bundle=compiled, inputs=inputs, expected=expected[::-1], folder=tmp_path / "out",
+        reference, relay_twin.session,
+        variant=Variant.TUNED, bundle=relay_twin.untuned, inputs=inputs, expected=expected[::-1],
+        folder=tmp_path / "out",
         place={"threads": 1}, seeds=(0, 1),
     )  # fmt: skip
     assert not verified.passed

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from domain.models import TensorSpec
 from tests.support import models
 from tests.support.binaries import assert_old_glibc_alone
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home, manifest
 from tuner.engines.runtime.library import linking, operators
 from tuner.host import catalogue, environments
 from tuner.host.catalogue import EngineSpec
 from tuner.host.session import EngineSession
 from tuner.results import bundle
-from tuner.results.manifest import Manifest
 from tunesmith import verifying
 
 pytestmark = pytest.mark.engine
@@ -80,16 +78,7 @@ def test_releases_of_onnx_runtime_compute_what_the_library_does(
     assert done.stdout.startswith(OTHER_RELEASES.get(release, "1."))
     assert done.stdout.endswith(" 4 [1, 3, 16, 16]\n")
     asking.run(twin.session, built, inputs[0], tmp_path / "expected.npz")
-    asking.inside("onnx", EQUAL, tmp_path / "actual.npz", tmp_path / "expected.npz")
-
-
-EQUAL = """
-import sys
-import numpy as np
-one, other = map(np.load, sys.argv[1:])
-assert one.files == other.files
-assert all(one[name].tobytes() == other[name].tobytes() for name in one)
-"""
+    asking.assert_same_bytes(tmp_path / "actual.npz", tmp_path / "expected.npz")
 
 
 def test_the_libraries_need_an_old_glibc_alone(built: Path) -> None:
@@ -98,13 +87,7 @@ def test_the_libraries_need_an_old_glibc_alone(built: Path) -> None:
 
 
 def test_a_bundle_with_an_operator_passes_verification(twin: Twin, built: Path, tmp_path: Path) -> None:
-    facts = Manifest(
-        model_digest="cd" * 32, model_name="small", variant="untuned", target=twin.target, threads=1,
-        device_key="any", toolchain=twin.session.hello["toolchain"], precision="f32",
-        inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
-        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
-        created_by="a test", format="onnx",
-    )  # fmt: skip
+    facts = manifest(twin, model_digest="cd" * 32, format="onnx")
     bundle.write(tmp_path / "b.tar", compiled=built, manifest=facts, report=NOTHING_TUNED)
     assert verifying.check(tmp_path / "b.tar").libraries.keys() >= {"libmodel.so", "libtunesmith_ort.so"}
 

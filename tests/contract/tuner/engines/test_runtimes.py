@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from domain.artifacts import Runtime, Variant
-from domain.models import TensorSpec
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, home, manifest
 from tests.support.tunesmith.commands import parsed, run
 from tuner.host.session import EngineSession
-from tuner.results import bundle, manifest
+from tuner.results import bundle
 from tuner.results.manifest import OtherRuntime
 from tuner.results.timing import of_samples
 
@@ -99,13 +98,8 @@ def case(
     script = f"import {runtime}; print({runtime}.__version__.partition('-')[0])"
     version = asking.inside(engine, script).strip()
     variant = Variant.OPENVINO if runtime is Runtime.OPENVINO else Variant.ONNXRUNTIME
-    facts = manifest.Manifest(
-        model_digest="ab" * 32, model_name="small", variant="untuned", target=relay_twin.target, threads=2,
-        device_key="any", toolchain=relay_twin.session.hello["toolchain"], precision="f32", created_by="a test",
-        inputs=(TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
-        outputs=(TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
-        runtime=OtherRuntime(name=runtime, version=version, model=bundle.PREPARED, threads=2, options=options),
-    )  # fmt: skip
+    other = OtherRuntime(name=runtime, version=version, model=bundle.PREPARED, threads=2, options=options)
+    facts = manifest(relay_twin, model_digest="ab" * 32, threads=2, runtime=other)
     timings = {variant: of_samples([1e-3] * 3), Variant.UNTUNED: of_samples([2e-3] * 3)}
     report = replace(
         NOTHING_TUNED, timings=timings, runtime=runtime, runtime_variant=variant, runtime_version=version,

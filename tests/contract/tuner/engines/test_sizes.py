@@ -19,10 +19,9 @@ from domain.models import TensorSpec
 from tests.support import models
 from tests.support.binaries import assert_old_glibc_alone, symbols
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import Twin
+from tests.support.tuner.engines.fixtures import Twin, manifest
 from tuner.host.session import EngineSession
 from tuner.results import wheels
-from tuner.results.manifest import Manifest
 
 pytestmark = pytest.mark.engine
 
@@ -314,12 +313,11 @@ except sentences.NoSuchSize as error:
 def test_a_wheel_has_several_sizes(relax_twin: Twin, relax_parts: dict[tuple[int, ...], Path], tmp_path: Path) -> None:
     join(relax_twin, relax_parts, tmp_path / "out", format="wheel")
     symbolic = ("batch", "sequence")
-    facts = Manifest(
-        model_digest=DIGEST, model_name="sentences.onnx", variant="untuned", target=relax_twin.target, threads=2,
-        device_key="x86_64/any/t2", toolchain=relax_twin.session.hello["toolchain"], precision="f32",
+    facts = manifest(
+        relax_twin, model_digest=DIGEST, model_name="sentences.onnx", threads=2, device_key="x86_64/any/t2",
         inputs=(TensorSpec(name="ids", dtype="int64", shape=symbolic),),
         outputs=(TensorSpec(name="sentences", dtype="float32", shape=("batch", 12)),),
-        created_by="a test", format="wheel",
+        format="wheel",
     )  # fmt: skip
     wheel = tmp_path / "out" / wheels.write(tmp_path / "out", facts)
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")

@@ -144,6 +144,21 @@ def python(engine: str, *arguments: object, folder: Path = catalogue.ROOT) -> st
     return done.stdout
 
 
+_EQUAL = """
+import sys
+import numpy as np
+one, other = map(np.load, sys.argv[1:])
+assert one.files == other.files
+assert all(one[name].dtype == other[name].dtype and one[name].shape == other[name].shape for name in one)
+assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+"""
+
+
+def assert_same_bytes(one: Path, other: Path) -> None:
+    """Two ``.npz`` files have the same arrays, bit for bit."""
+    inside("onnx", _EQUAL, one, other)
+
+
 def inside(engine: str, script: str, *arguments: object, folder: Path = catalogue.ROOT) -> str:
     """What a script prints in the environment of an engine; ``folder`` is where it runs, and imports from."""
     return python(engine, "-c", script, *arguments, folder=folder)

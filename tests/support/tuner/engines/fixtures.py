@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from domain.artifacts import Report, Variant
+from domain.models import TensorSpec
 from tests.support import models
 from tuner.host import catalogue, environments
 from tuner.host.session import EngineSession, Limits
+from tuner.results.manifest import Manifest
 
 Call = Callable[..., dict[str, Any]]
 NOTHING_TUNED = Report(
@@ -117,6 +119,17 @@ class Twin:
         """The params of a round for a task."""
         defined = {"task": str(self.definitions / task["definition"])} if task.get("definition") else {}
         return {**self.place, "workload_key": task["workload_key"], **defined}
+
+
+def manifest(twin: Twin, **more: Any) -> Manifest:
+    """The manifest of an untuned build of the small network, with what ``more`` says otherwise."""
+    facts: dict[str, Any] = {
+        "model_digest": "0" * 64, "model_name": "small", "variant": "untuned", "target": twin.target, "threads": 1,
+        "device_key": "any", "toolchain": twin.session.hello["toolchain"], "precision": "f32", "created_by": "a test",
+        "inputs": (TensorSpec(name="image", dtype="float32", shape=(1, 3, 16, 16)),),
+        "outputs": (TensorSpec(name="scores", dtype="float32", shape=(1, 5)),),
+    }  # fmt: skip
+    return Manifest(**{**facts, **more})
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ import pytest
 
 from domain import errors
 from tests.support import models
-from tests.support.tuner.engines.fixtures import home
+from tests.support.tuner.engines.fixtures import interpreter
 from tests.support.tuner.engines.onnx import inside
-from tuner.host import catalogue, environments
+from tuner.host import catalogue
 from tuner.host.inspection import Inspector
 from tuner.host.session import EngineSession
 
@@ -49,12 +49,6 @@ for passes in (made, {**made, "rename": rename}):
     nodes = [node.name.split()[0] for node in onnx.load(out).graph.node] if out.exists() else None
     told.append({**answer, "nodes": nodes})
 """
-
-
-@pytest.fixture
-def inspector() -> Inspector:
-    spec = catalogue.get("onnx")
-    return Inspector(spec=spec, python=environments.interpreter(spec, home()))
 
 
 def test_what_changes_a_models_outputs_is_undone(prepared: Path, tmp_path: Path) -> None:
@@ -125,7 +119,8 @@ told = [node.name for node in onnx.load(sys.argv[1]).graph.node]
     assert len({*names}) == len(names)
 
 
-def test_a_child_with_limits_rewrites_for_plans(prepared: Path, inspector: Inspector, tmp_path: Path) -> None:
+def test_a_child_with_limits_rewrites_for_plans(prepared: Path, tmp_path: Path) -> None:
+    inspector = Inspector(spec=catalogue.get("onnx"), python=interpreter("onnx"))
     rewritten = inspector.rewrite(prepared, 16, tmp_path / "out.onnx")
     assert (rewritten.path, rewritten.applied, rewritten.undone) == (None, {}, {})
     assert not (tmp_path / "out.onnx").exists()

@@ -96,19 +96,15 @@ def test_a_folder_compiled_into_again_is_read_again(twin: Twin, reference: Engin
     folder = tmp_path / "bundle"
     other, _ = asking.prepare(reference, models.reduce_mean_18(), tmp_path)
     for model, names in ((twin.place["model"], ["scores"]), (str(other), ["mean"])):
-        twin.session.request("compile", {**twin.place, "model": model, "out_dir": str(folder)}, timeout=120)
+        asking.build(twin.session, twin.place, folder, model=model)
         answer = twin.session.request("run", {"bundle": str(folder), "threads": 1}, timeout=60)
         assert [output["name"] for output in answer["outputs"]] == names
 
 
 def test_a_model_without_kernels_has_a_library(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    prepared, specs = asking.prepare(reference, models.unchanged(), tmp_path)
-    inputs = asking.make_inputs(reference, specs, tmp_path)
-    params = {**twin.place, "model": str(prepared), "out_dir": str(tmp_path / "b")}
-    assert "libmodel.so" in twin.session.request("compile", params, timeout=120)["files"]
-    actual = asking.run(twin.session, tmp_path / "b", inputs, tmp_path / "a.npz")
-    [output] = asking.compare_with_model(reference, prepared, inputs, actual)
+    [output] = asking.build_and_compare(twin.session, twin.place, reference, models.unchanged(), tmp_path)
     assert output["passed"]
+    assert (tmp_path / "built" / "libmodel.so").is_file()
 
 
 def test_unsupported_operators_are_named_and_counted(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
@@ -193,8 +189,7 @@ def test_an_unknown_target_gets_near_matches(twin: Twin, tmp_path: Path) -> None
 def test_a_folder_keeps_nothing_of_another_format(twin: Twin, tmp_path: Path) -> None:
     always = {"relay": ["mod.json", "mod.params"], "relax": ["mod.json"]}[twin.name]
     for form, added in (("object", ["mod.tar"]), ("system-lib", ["mod.a"]), ("shared", [])):
-        build = {**twin.place, "records": None, "out_dir": str(tmp_path), "format": form}
-        answer = twin.session.request("compile", build, timeout=120)
+        answer = asking.build(twin.session, twin.place, tmp_path, format=form)
         own = {"libmodel.so", "tunesmith.h", "needs-tvm.txt"}
         assert [name for name in answer["files"] if name not in own] == ["mod.so", *added, *always]
         # Only profiles need the file of kernels; it is not part of bundles.

@@ -50,13 +50,7 @@ def test_both_engines_compute_the_operators_of_many_networks(
 
 
 def _require_same(model: bytes, twin: Twin, reference: EngineSession, folder: Path) -> None:
-    prepared, specs = asking.prepare(reference, model, folder)
-    params = {**twin.place, "model": str(prepared), "tuner": None, "records": None, "out_dir": str(folder / "built")}
-    twin.session.request("compile", params, timeout=120)
-    inputs = asking.make_inputs(reference, specs, folder / "inputs")
-    actual = asking.run(twin.session, folder / "built", inputs, folder / "actual.npz")
-    outputs = asking.compare_with_model(reference, folder / "model.onnx", inputs, actual)
-    assert outputs
+    outputs = asking.build_and_compare(twin.session, twin.place, reference, model, folder, tuner=None)
     assert not [output for output in outputs if not output["passed"]]
     # An approximation instead of the operator itself is within the usual tolerance.
     assert not [output for output in outputs if output["dtype"] == "float32" and output["max_rel"] > 1e-4]

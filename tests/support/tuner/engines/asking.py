@@ -97,6 +97,31 @@ def make_inputs(reference: EngineSession, specs: Trials, folder: Path, seed: int
     return Path(path)
 
 
+def build(engine: EngineSession, place: Params, out: Path, **more: Any) -> dict[str, Any]:
+    """The answer to a request for a build, without records unless ``more`` names some."""
+    return engine.request("compile", {**place, "records": None, "out_dir": str(out), **more}, timeout=200)
+
+
+def build_and_compare(
+    engine: EngineSession,
+    place: Params,
+    reference: EngineSession,
+    content: bytes,
+    folder: Path,
+    *,
+    seed: int = 0,
+    **more: Any,
+) -> Trials:
+    """What the reference says of each output of a network that was prepared, and built in ``folder / "built"``."""
+    prepared, specs = prepare(reference, content, folder)
+    build(engine, place, folder / "built", model=str(prepared), **more)
+    inputs = make_inputs(reference, specs, folder, seed)
+    actual = run(engine, folder / "built", inputs, folder / "actual.npz")
+    outputs = compare_with_model(reference, folder / "model.onnx", inputs, actual)
+    assert outputs
+    return outputs
+
+
 def run(engine: EngineSession, bundle: Path, inputs: Path, outputs: Path) -> Path:
     """Run a bundle on one thread."""
     params = {"bundle": str(bundle), "inputs": str(inputs), "outputs": str(outputs), "threads": 1}

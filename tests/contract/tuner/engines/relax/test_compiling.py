@@ -40,24 +40,22 @@ NETWORKS = {
 
 
 def _compile_and_compare(
-    relax: EngineSession, reference: EngineSession, model: Path, target: str, folder: Path, **more: Any
+    relax: EngineSession, reference: EngineSession, network: bytes, target: str, folder: Path, **more: Any
 ) -> list[dict[str, Any]]:
-    bundle = folder / "bundle"
-    params = {"model": str(model), "target": target, "threads": 1, "records": None, "out_dir": str(bundle), **more}
-    relax.request("compile", params, timeout=120)
-    specs = json.loads((bundle / "mod.json").read_text())["inputs"]
-    fed = asking.make_inputs(reference, specs, folder)
-    actual = asking.run(relax, bundle, fed, folder / "actual.npz")
-    return asking.compare_with_model(reference, model, fed, actual)
+    place = {"target": target, "threads": 1}
+    return asking.build_and_compare(relax, place, reference, network, folder, **more)
+
+
+def _kernels(folder: Path) -> list[dict[str, Any]]:
+    kernels: list[dict[str, Any]] = json.loads((folder / "built" / "kernels.json").read_text())
+    return kernels
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_agree_with_the_reference(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, name: str
 ) -> None:
-    model = asking.prepare(reference, NETWORKS[name](), tmp_path)[0]
-    outputs = _compile_and_compare(relax, reference, model, target, tmp_path)
-    assert outputs
+    outputs = _compile_and_compare(relax, reference, NETWORKS[name](), target, tmp_path)
     assert all(output["passed"] for output in outputs)
 
 
@@ -66,10 +64,9 @@ def test_large_weights_are_stored_in_the_order_of_use(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, columns: int, dimensions: int
 ) -> None:
     """In panels as wide as the tiles of an untuned build; what fits into the first cache stays as it is."""
-    model = asking.prepare(reference, networks.dense(inner=64, columns=columns), tmp_path)[0]
-    [output] = _compile_and_compare(relax, reference, model, target, tmp_path)
+    [output] = _compile_and_compare(relax, reference, networks.dense(inner=64, columns=columns), target, tmp_path)
     assert output["passed"]
-    [kernel] = json.loads((tmp_path / "bundle" / "kernels.json").read_text())
+    [kernel] = _kernels(tmp_path)
     [stored] = kernel["weights"]
     assert (len(stored), stored[-2]) == (dimensions, 64)
 
@@ -79,28 +76,25 @@ def test_threads_change_no_results(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, network: Callable[[], bytes]
 ) -> None:
     # Large enough for loops that are worth threads.
-    model = asking.prepare(reference, network(), tmp_path)[0]
-    [output] = _compile_and_compare(relax, reference, model, target, tmp_path, threads=2)
+    [output] = _compile_and_compare(relax, reference, network(), target, tmp_path, threads=2)
     assert output["passed"]
 
 
 def test_bounds_are_part_of_the_convolution_before_them(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
 ) -> None:
-    model = asking.prepare(reference, models.depthwise_network(), tmp_path)[0]
-    [output] = _compile_and_compare(relax, reference, model, target, tmp_path)
+    [output] = _compile_and_compare(relax, reference, models.depthwise_network(), target, tmp_path)
     assert output["passed"]
-    names = [each["name"] for each in json.loads((tmp_path / "bundle" / "kernels.json").read_text())]
+    names = [each["name"] for each in _kernels(tmp_path)]
     assert ["conv2d" in name for name in names if "maximum" in name] == [True, True]
 
 
 def test_operators_between_convolutions_are_part_of_these(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
 ) -> None:
-    model = asking.prepare(reference, networks.between_convolutions(), tmp_path)[0]
-    [output] = _compile_and_compare(relax, reference, model, target, tmp_path)
+    [output] = _compile_and_compare(relax, reference, networks.between_convolutions(), target, tmp_path)
     assert output["passed"]
-    names = [each["name"] for each in json.loads((tmp_path / "bundle" / "kernels.json").read_text())]
+    names = [each["name"] for each in _kernels(tmp_path)]
     assert sum("conv2d" in name for name in names) == 4
     # Only the two inputs and the output are transposed.
     assert sum("conv2d" not in name for name in names) == 3, names
@@ -109,12 +103,11 @@ def test_operators_between_convolutions_are_part_of_these(
 def test_rewritten_activations_call_no_functions_of_libm(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
 ) -> None:
-    model = asking.prepare(reference, networks.activations(), tmp_path)[0]
     called, functions = {}, {"expf", "erff", "powf", "logf", "sincosf"}
     for rewrite in (False, True):
-        outputs = _compile_and_compare(relax, reference, model, target, tmp_path, rewrite=rewrite)
+        outputs = _compile_and_compare(relax, reference, networks.activations(), target, tmp_path, rewrite=rewrite)
         assert all(output["passed"] for output in outputs)
-        imported = elf.read((tmp_path / "bundle" / "mod.so").read_bytes()).imports
+        imported = elf.read((tmp_path / "built" / "mod.so").read_bytes()).imports
         called[rewrite] = functions & {name.split("@")[0] for name in imported}
     assert called == {False: functions, True: set()}
 
@@ -166,8 +159,9 @@ def test_rows_of_any_length_are_summed_and_normalized(
 
     Rewriting pads the rows of softmax.
     """
-    model = asking.prepare(reference, networks.rows(columns), tmp_path)[0]
-    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=2, rewrite=rewrite)
+    outputs = _compile_and_compare(
+        relax, reference, networks.rows(columns), target, tmp_path, threads=2, rewrite=rewrite
+    )
     assert [(output["output"], output["passed"]) for output in outputs] == [
         ("shares", True), ("turned", True), ("normal", True), ("mean", True), ("most", True), ("planes", True),
     ]  # fmt: skip
@@ -176,10 +170,9 @@ def test_rows_of_any_length_are_summed_and_normalized(
 def test_means_of_several_axes_and_odd_rows_are_summed_in_vectors(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path
 ) -> None:
-    model = asking.prepare(reference, networks.instances(), tmp_path)[0]
-    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, rewrite=True)
+    outputs = _compile_and_compare(relax, reference, networks.instances(), target, tmp_path, rewrite=True)
     assert [output["passed"] for output in outputs] == [True] * 6
-    called = [kernel["name"] for kernel in json.loads((tmp_path / "bundle" / "kernels.json").read_text())]
+    called = [kernel["name"] for kernel in _kernels(tmp_path)]
     # Those of several axes stand alone: fused with a normalization, they would be computed for each of its rows.
     assert sum(name.startswith(("mean", "variance", "sum", "max")) for name in called) == 6
 
@@ -226,8 +219,7 @@ def test_rows_are_summed_in_lanes_and_transpositions_run_in_tiles(
 def test_transpositions_are_exact(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, threads: int
 ) -> None:
-    model = asking.prepare(reference, networks.transposes(), tmp_path)[0]
-    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=threads)
+    outputs = _compile_and_compare(relax, reference, networks.transposes(), target, tmp_path, threads=threads)
     assert {output["output"]: output["max_abs"] for output in outputs} == dict.fromkeys(
         ("last", "channels", "batch", "none", "lines"), 0.0
     )
@@ -264,12 +256,11 @@ def test_concatenations_choose_between_no_parts(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, threads: int
 ) -> None:
     """Parts are computed in loops of their own or copied, and the results are exact."""
-    model = asking.prepare(reference, networks.concatenations(), tmp_path)[0]
-    outputs = _compile_and_compare(relax, reference, model, target, tmp_path, threads=threads)
+    outputs = _compile_and_compare(relax, reference, networks.concatenations(), target, tmp_path, threads=threads)
     assert {output["output"]: output["max_abs"] for output in outputs} == dict.fromkeys(
         ("last", "middle", "turned", "many", "stacked", "nested", "counts"), 0.0
     )
-    found = asking.told_inside("relax", JOINED, model, target, str(threads))
+    found = asking.told_inside("relax", JOINED, tmp_path / "prepared.onnx", target, threads)
     # Parts along the first axis would have to take turns.
     shared = {1: 0, 2: 1}[threads]
     assert found == {"chosen": shared, "divided": 5 - shared, "copied": 2}
@@ -312,14 +303,15 @@ def test_threads_share_rows_not_elements(reference: EngineSession, target: str, 
 def test_convolutions_may_keep_their_layout(
     relax: EngineSession, reference: EngineSession, prepared: Path, target: str, tmp_path: Path
 ) -> None:
-    [output] = _compile_and_compare(relax, reference, prepared, target, tmp_path, options={"layout": "NCHW"})
+    network, options = prepared.read_bytes(), {"layout": "NCHW"}
+    [output] = _compile_and_compare(relax, reference, network, target, tmp_path, options=options)
     assert output["passed"]
 
 
 def test_half_precision_keeps_outer_dtypes(
     relax: EngineSession, reference: EngineSession, prepared: Path, target: str, tmp_path: Path
 ) -> None:
-    [output] = _compile_and_compare(relax, reference, prepared, target, tmp_path, precision="fp16")
+    [output] = _compile_and_compare(relax, reference, prepared.read_bytes(), target, tmp_path, precision="fp16")
     assert output["dtype"] == "float32"
     # Half floats have 11 bits: an error that float32 would not have, and none that they would not.
     assert 1e-6 < output["max_rel"] < 1e-2

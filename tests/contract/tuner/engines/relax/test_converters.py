@@ -9,7 +9,6 @@ import pytest
 
 from tests.support import models
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import Twin
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -29,18 +28,12 @@ SELECTIONS: dict[str, tuple[dict[str, Any], range]] = {
 
 @pytest.mark.parametrize("case", SELECTIONS)
 def test_boxes_are_selected_as_onnx_runtime_does(
-    case: str, relax_twin: Twin, reference: EngineSession, tmp_path: Path
+    case: str, relax: EngineSession, place: dict[str, Any], reference: EngineSession, tmp_path: Path
 ) -> None:
     options, rows = SELECTIONS[case]
-    prepared, specs = asking.prepare(reference, models.suppressed(**options), tmp_path)
-    place = {**relax_twin.place, "model": str(prepared)}
-    relax_twin.session.request("extract", {**place, "out_dir": str(tmp_path / "tasks")}, timeout=120)
-    params = {**place, "records": None, "out_dir": str(tmp_path / "built")}
-    relax_twin.session.request("compile", params, timeout=120)
-    inputs = asking.make_inputs(reference, specs, tmp_path / "inputs")
-    actual = asking.run(relax_twin.session, tmp_path / "built", inputs, tmp_path / "actual.npz")
-    outputs = asking.compare_with_model(reference, tmp_path / "model.onnx", inputs, actual)
-    assert len(outputs) == 2
-    assert all(output["passed"] for output in outputs), outputs
+    outputs = asking.build_and_compare(relax, place, reference, models.suppressed(**options), tmp_path)
+    assert [output["passed"] for output in outputs] == [True, True], outputs
+    extracted = {**place, "model": str(tmp_path / "prepared.onnx"), "out_dir": str(tmp_path / "tasks")}
+    relax.request("extract", extracted, timeout=120)
     script = "import sys, numpy; print(len(numpy.load(sys.argv[1])['chosen']))"
-    assert int(asking.inside("onnx", script, actual)) in rows
+    assert int(asking.inside("onnx", script, tmp_path / "actual.npz")) in rows

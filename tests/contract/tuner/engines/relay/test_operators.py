@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +14,21 @@ from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
+NETWORKS = {
+    "grid_sample_16": (partial(models.grid_samples, opset=16, rank=4, modes=("bilinear", "nearest", "bicubic")), 9),
+    "grid_sample_20": (partial(models.grid_samples, opset=20, rank=4, modes=("linear", "cubic")), 6),
+    "grid_sample_of_volumes": (partial(models.grid_samples, opset=20, rank=5, modes=("linear", "nearest")), 6),
+    "clips_with_one_bound": (models.lower_bounds, 2),
+    "products_of_stacks": (models.products_of_stacks, len(models.STACKS)),
+}
+"""With their numbers of outputs."""
 
-@pytest.mark.parametrize(
-    ("opset", "rank", "modes"),
-    [
-        (16, 4, ("bilinear", "nearest", "bicubic")),
-        (20, 4, ("linear", "cubic")),
-        (20, 5, ("linear", "nearest")),
-    ],
-)
-def test_grid_sample_agrees_with_the_reference(
-    relay: EngineSession,
-    reference: EngineSession,
-    place: dict[str, Any],
-    tmp_path: Path,
-    opset: int,
-    rank: int,
-    modes: Sequence[str],
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_operators_agree_with_the_reference(
+    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, name: str
 ) -> None:
-    prepared, specs = asking.prepare(reference, models.grid_samples(opset=opset, rank=rank, modes=modes), tmp_path)
-    inputs = asking.make_inputs(reference, specs, tmp_path, seed=3)
-    relay.request("compile", {**place, "model": str(prepared), "out_dir": str(tmp_path / "b")}, timeout=200)
-    actual = asking.run(relay, tmp_path / "b", inputs, tmp_path / "a.npz")
-    outputs = asking.compare_with_model(reference, prepared, inputs, actual)
-    assert len(outputs) == len(modes) * 3
+    make, count = NETWORKS[name]
+    outputs = asking.build_and_compare(relay, place, reference, make(), tmp_path, seed=3)
+    assert len(outputs) == count
     assert [output["output"] for output in outputs if not output["passed"]] == []
-
-
-def test_clips_with_one_bound_agree_with_the_reference(
-    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
-) -> None:
-    prepared, specs = asking.prepare(reference, models.lower_bounds(), tmp_path)
-    inputs = asking.make_inputs(reference, specs, tmp_path)
-    relay.request("compile", {**place, "model": str(prepared), "out_dir": str(tmp_path / "b")}, timeout=200)
-    actual = asking.run(relay, tmp_path / "b", inputs, tmp_path / "a.npz")
-    outputs = asking.compare_with_model(reference, prepared, inputs, actual)
-    assert [(output["output"], output["passed"]) for output in outputs] == [("low", True), ("high", True)]
-
-
-def test_products_of_stacks_agree_with_the_reference(
-    relay: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
-) -> None:
-    prepared, specs = asking.prepare(reference, models.products_of_stacks(), tmp_path)
-    inputs = asking.make_inputs(reference, specs, tmp_path)
-    relay.request("compile", {**place, "model": str(prepared), "out_dir": str(tmp_path / "b")}, timeout=200)
-    actual = asking.run(relay, tmp_path / "b", inputs, tmp_path / "a.npz")
-    outputs = asking.compare_with_model(reference, prepared, inputs, actual)
-    assert {output["passed"] for output in outputs} == {True}
-    assert len(outputs) == len(models.STACKS)

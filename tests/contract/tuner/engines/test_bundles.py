@@ -20,8 +20,7 @@ pytestmark = pytest.mark.engine
 
 def bundled(twin: Twin, form: str, folder: Path, left_out: str | None = None) -> Path:
     """The folder of an unpacked bundle of an untuned build, without the file that is ``left_out``."""
-    params = {**twin.place, "records": None, "format": form, "out_dir": str(folder / "compiled")}
-    twin.session.request("compile", params, timeout=200)
+    asking.build(twin.session, twin.place, folder / "compiled", format=form)
     if left_out:
         # As on a machine that cannot link for the target.
         (folder / "compiled" / left_out).unlink()

@@ -108,8 +108,7 @@ def assert_equal_to_tvm(engine: str, folder: Path, inputs: Path, scratch: Path) 
 @pytest.fixture(scope="module")
 def built(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
-    params = {**twin.place, "records": None, "out_dir": str(folder), "model_digest": "ab" * 32}
-    answer = twin.session.request("compile", params, timeout=200)
+    answer = asking.build(twin.session, twin.place, folder, model_digest="ab" * 32)
     assert {"libmodel.so", "tunesmith.h"} <= set(answer["files"])
     return folder
 
@@ -181,8 +180,7 @@ def test_a_library_is_clean_under_valgrind(twin: Twin, inputs: list[Path], tmp_p
         pytest.skip("valgrind is missing: apt install valgrind libc6-dbg")
     # Valgrind knows no AVX-512.
     built = tmp_path / "haswell"
-    params = {**twin.place, "target": "llvm -mcpu=haswell", "records": None, "out_dir": str(built), "threads": 2}
-    twin.session.request("compile", params, timeout=200)
+    asking.build(twin.session, twin.place, built, target="llvm -mcpu=haswell", threads=2)
     asking.inside("onnx", TO_BYTES, inputs[0], tmp_path / "inputs", "image")
     program = [in_c(built), tmp_path / "inputs", tmp_path / "outputs", built / "libmodel.so"]
     command = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", *program]
@@ -321,8 +319,7 @@ def test_a_library_sorts_as_tvm_does(twin: Twin, reference: EngineSession, tmp_p
     prepared, specs = asking.prepare(reference, models.ranked(), tmp_path)
     inputs = asking.make_inputs(reference, specs, tmp_path)
     out = tmp_path / "out"
-    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(out)}
-    assert "libmodel.so" in twin.session.request("compile", params, timeout=200)["files"]
+    assert "libmodel.so" in asking.build(twin.session, twin.place, out, model=str(prepared))["files"]
     assert_equal_to_tvm(twin.name, out, inputs, tmp_path)
     assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
 
@@ -332,8 +329,7 @@ def test_a_library_takes_and_gives_truth_values(twin: Twin, reference: EngineSes
     assert {spec["name"]: spec["dtype"] for spec in specs} == {"flags": "bool", "x": "float32"}
     inputs = asking.make_inputs(reference, specs, tmp_path)
     out = tmp_path / "out"
-    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(out)}
-    assert "libmodel.so" in twin.session.request("compile", params, timeout=200)["files"]
+    assert "libmodel.so" in asking.build(twin.session, twin.place, out, model=str(prepared))["files"]
     assert_equal_to_tvm(twin.name, out, inputs, tmp_path)
     assert run_alone(out / "libmodel.so", inputs, tmp_path / "alone.npz")["inputs"][0][2:] == ["tensor(bool)", "bool"]
     assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
@@ -363,8 +359,7 @@ with InferenceSession(sys.argv[1], threads=2) as session:
 
 def test_kernels_get_their_workspaces_from_the_arena(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     prepared, _ = asking.prepare(reference, models.small_network(), tmp_path, image=[1, 3, 256, 256])
-    params = {**twin.place, "threads": 2, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
-    twin.session.request("compile", params, timeout=200)
+    asking.build(twin.session, twin.place, tmp_path / "out", threads=2, model=str(prepared))
     # A padded image has 800 KB.
     assert int(asking.inside("onnx", ALLOCATED, tmp_path / "out" / "libmodel.so")) < 50_000
 

@@ -95,8 +95,7 @@ def test_tvm_needs_few_copies(large: Path, engine_logs: Path, tmp_path: Path, na
         engine.request("check", {"model": str(large)}, timeout=100)
         checked = _peak(engine) - before
         build = {"target": f"llvm -mcpu={engine.hello['mcpu']}", "tuner": None, "records": None, "options": {}}
-        params = {**build, "threads": 1, "model": str(large), "out_dir": str(tmp_path / "build")}
-        engine.request("compile", params, timeout=200)
+        asking.build(engine, build, tmp_path / "build", threads=1, model=str(large))
         compiled = _peak(engine) - before
     # The weights as imported stay for the next build, as the model is small enough. Relay keeps transposed weights
     # beside them, relax those in panels. Code of TVM takes memory as well.

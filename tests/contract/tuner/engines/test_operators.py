@@ -57,8 +57,7 @@ OTHER_RELEASES = {"1.17": "1.17.3", "1.22": "1.22.1"}
 @pytest.fixture(scope="module")
 def built(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("operator")
-    params = {**twin.place, "records": None, "out_dir": str(folder), "model_digest": "cd" * 32, "format": "onnx"}
-    answer = twin.session.request("compile", params, timeout=200)
+    answer = asking.build(twin.session, twin.place, folder, model_digest="cd" * 32, format="onnx")
     assert {"libmodel.so", "model.onnx", "libtunesmith_ort.so"} <= set(answer["files"])
     return folder
 

@@ -30,8 +30,7 @@ def crossed(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which(f"{TRIPLE}-gcc") or not shutil.which("qemu-aarch64"):
         pytest.skip(f"no compiler or emulator: apt install gcc-{TRIPLE} qemu-user")
     folder = tmp_path_factory.mktemp("crossed")
-    params = {**twin.place, "target": TARGET, "records": None, "out_dir": str(folder), "format": "static"}
-    answer = twin.session.request("compile", {**params, "model_digest": DIGEST}, timeout=200)
+    answer = asking.build(twin.session, twin.place, folder, target=TARGET, format="static", model_digest=DIGEST)
     assert {"libmodel.so", "tunesmith.h", "libmodel.a", "libmodel.h"} <= set(answer["files"])
     built = [f"{TRIPLE}-gcc", "-O1", "-I", folder, Path(__file__).with_name("run.c")]
     linked = [f"-DLINKED=tunesmith_get_api_{DIGEST[:16]}", folder / "libmodel.a", "-static", "-lm", "-lpthread"]
@@ -45,8 +44,7 @@ def test_it_needs_an_old_glibc_alone(crossed: Path) -> None:
 
 
 def test_its_operator_for_onnx_runtime_needs_an_old_glibc_alone(twin: Twin, crossed: Path, tmp_path: Path) -> None:
-    params = {**twin.place, "target": TARGET, "records": None, "out_dir": str(tmp_path / "out"), "format": "onnx"}
-    twin.session.request("compile", {**params, "model_digest": DIGEST}, timeout=200)
+    asking.build(twin.session, twin.place, tmp_path / "out", target=TARGET, format="onnx", model_digest=DIGEST)
     assert_old_glibc_alone(tmp_path / "out" / "libtunesmith_ort.so")
 
 

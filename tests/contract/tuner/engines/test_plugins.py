@@ -101,7 +101,6 @@ def test_a_model_that_defines_its_operators_agrees_with_the_reference(
     prepared, specs = asking.prepare(preparing, models.plugin_operators(functions=True), tmp_path)
     known = engine.request("check", {"model": str(prepared)}, timeout=60)["operators"]
     assert (known == OPERATORS) == with_plugin
-    build = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "b")}
-    engine.request("compile", build, timeout=200)
+    asking.build(engine, twin.place, tmp_path / "b", model=str(prepared))
     inputs = asking.make_inputs(reference, specs, tmp_path, seed=2)
     assert asking.agrees(engine, tmp_path / "b", reference, prepared, inputs, tmp_path)

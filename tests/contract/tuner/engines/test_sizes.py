@@ -83,8 +83,7 @@ def build(
     folder.mkdir()
     shapes = more.pop("shapes", {"ids": list(size), "mask": list(size)})
     prepared, _ = asking.prepare(reference, content or models.masked_sentences(), folder, **shapes)
-    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(folder / "out"), **more}
-    answer = twin.session.request("compile", {**params, "part": True}, timeout=200)
+    answer = asking.build(twin.session, twin.place, folder / "out", model=str(prepared), part=True, **more)
     assert {"libmodel.so", "model.part"} <= set(answer["files"])
     return folder / "out"
 

@@ -213,8 +213,7 @@ def test_records_change_the_compiled_module(
 ) -> None:
     lines = _other_lines(twin, first_round[1])
     tuned = tmp_path / "tuned"
-    params = {**twin.place, "records": asking.write_lines(tmp_path / "records", lines), "out_dir": str(tuned)}
-    answer = twin.session.request("compile", params, timeout=120)
+    answer = asking.build(twin.session, twin.place, tuned, records=asking.write_lines(tmp_path / "records", lines))
     assert answer["files"] == FILES[twin.name]
     if twin.name == "relax":
         assert answer["records"] == lines[-1:]

@@ -21,8 +21,7 @@ FILES = {"tvm": "mod.so", "object": "mod.tar", "system-lib": "mod.a"}
 def built(twin: Twin, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of a build, and the file of its format."""
     folder = tmp_path_factory.mktemp(request.param)
-    params = {**twin.place, "records": None, "format": request.param, "out_dir": str(folder)}
-    assert FILES[request.param] in twin.session.request("compile", params, timeout=200)["files"]
+    assert FILES[request.param] in asking.build(twin.session, twin.place, folder, format=request.param)["files"]
     return folder, FILES[request.param]
 
 

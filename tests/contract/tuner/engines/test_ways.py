@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench import runtime
+from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, home
 
 
@@ -20,8 +21,7 @@ def test_all_ways_compute_the_same_and_are_measured(
     for name, value in {"_OVERHEAD_RUNS": 5, "_PACED_RUNS": 2, "_PACED_RATE": 100, "_LEAST_SLICES": 2}.items():
         monkeypatch.setattr(runtime, name, value)
     bundle = tmp_path / "bundle"
-    params = {**relay_twin.place, "tuner": None, "records": None, "out_dir": str(bundle), "format": "onnx"}
-    relay_twin.session.request("compile", params, timeout=120)
+    asking.build(relay_twin.session, relay_twin.place, bundle, tuner=None, format="onnx")
     shutil.copyfile(prepared, bundle / "prepared.onnx")
     given = shutil.copy(inputs[0], tmp_path / "inputs.npz")
     facts = runtime.measure("relay", bundle, given, runtime.harness(tmp_path), home(), [1], 0.1)

@@ -47,8 +47,7 @@ def test_auditwheel_finds_a_wheel_to_run_on_distributions_of_2014(
     twin: Twin, reference: EngineSession, tmp_path: Path, model: Callable[[], bytes], shapes: dict[str, list[int]]
 ) -> None:
     prepared, _ = asking.prepare(reference, model(), tmp_path, **shapes)
-    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
-    twin.session.request("compile", {**params, "format": "wheel"}, timeout=200)
+    asking.build(twin.session, twin.place, tmp_path / "out", model=str(prepared), format="wheel")
     wheel = tmp_path / "out" / wheels.write(tmp_path / "out", described(twin))
     assert wheel.name.endswith("-manylinux2014_x86_64.whl")
     command = [sys.executable, "-m", "auditwheel", "show", wheel]
@@ -60,8 +59,7 @@ def test_auditwheel_finds_a_wheel_to_run_on_distributions_of_2014(
 
 def test_a_wheel_runs_beside_numpy_alone(twin: Twin, inputs: list[Path], tmp_path: Path) -> None:
     folder = tmp_path / "built"
-    params = {**twin.place, "records": None, "out_dir": str(folder), "format": "wheel"}
-    twin.session.request("compile", params, timeout=200)
+    asking.build(twin.session, twin.place, folder, format="wheel")
     facts = described(twin)
     written = bundle.write(tmp_path / "b.tar", compiled=folder, manifest=facts, report=NOTHING_TUNED)
     again = bundle.write(tmp_path / "again.tar", compiled=folder, manifest=facts, report=NOTHING_TUNED)

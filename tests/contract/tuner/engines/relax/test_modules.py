@@ -69,12 +69,11 @@ def test_a_tensor_function_builds_and_runs_as_its_plain_build_does(
     facts = _inspect(relax, path)
     assert facts["operators"] == {name: 1}
     model = tmp_path / "prepared.json"
-    assert (
-        relax.request("prepare", {"path": str(path), "out_path": str(model)}, timeout=60)["inputs"] == facts["inputs"]
-    )
+    ready = relax.request("prepare", {"path": str(path), "out_path": str(model)}, timeout=60)
+    assert ready["inputs"] == facts["inputs"]
     inputs = asking.make_inputs(reference, facts["inputs"], tmp_path)
-    build = {"model": str(model), "target": target, "threads": 1, "tuner": None, "options": {}, "records": None}
-    relax.request("compile", {**build, "out_dir": str(tmp_path / "untuned")}, timeout=120)
+    build = {"model": str(model), "target": target, "threads": 1, "tuner": None, "options": {}}
+    asking.build(relax, build, tmp_path / "untuned")
     relax.request("compile_plain", {"model": str(model), "out_dir": str(tmp_path / "plain")}, timeout=120)
     for built in ("plain", "untuned"):
         params = {"bundle": str(tmp_path / built), "inputs": str(inputs), "outputs": str(tmp_path / f"{built}.npz")}

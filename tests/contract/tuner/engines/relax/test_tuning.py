@@ -58,8 +58,8 @@ def test_one_operator_is_tuned_like_a_model(
     _, trials = tune(relax, {**model, **workload}, tmp_path / "j", trials=3)
     assert [trial["error"] for trial in trials] == [None] * 3
     last = trials[-1]["schedule"]
-    build = {**model, "records": asking.write_lines(tmp_path / "records", [last]), "out_dir": str(tmp_path / "b")}
-    assert relax.request("compile", build, timeout=120)["records"] == [last]
+    records = asking.write_lines(tmp_path / "records", [last])
+    assert asking.build(relax, model, tmp_path / "b", records=records)["records"] == [last]
     fed = asking.make_inputs(reference, specs, tmp_path)
     assert asking.agrees(relax, tmp_path / "b", reference, prepared, fed, tmp_path)
 

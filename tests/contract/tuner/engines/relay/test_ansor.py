@@ -22,8 +22,7 @@ pytestmark = pytest.mark.engine
 
 
 def _write(path: Path, trials: Trials) -> str:
-    path.write_text("".join(trial["schedule"] + "\n" for trial in trials))
-    return str(path)
+    return asking.write_lines(path, [trial["schedule"] for trial in trials])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +116,7 @@ def test_rounds_go_on_where_the_last_one_stopped(tuned: Tuned) -> None:
 def test_the_tuned_network_agrees_with_the_reference(
     relay: EngineSession, reference: EngineSession, tuned: Tuned, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
-    params = {**tuned.place, "records": _write(tmp_path / "records", tuned.trials), "out_dir": str(tmp_path / "b")}
-    built = relay.request("compile", params, timeout=120)
+    built = asking.build(relay, tuned.place, tmp_path / "b", records=_write(tmp_path / "records", tuned.trials))
     assert built["files"] == ["mod.so", "mod.json", "mod.params", "libmodel.so", "tunesmith.h"]
     best = []
     for task in tuned.tasks:
@@ -126,13 +124,7 @@ def test_the_tuned_network_agrees_with_the_reference(
         best.append(min(valid, key=lambda trial: float(trial["latencies"][0]))["schedule"])
     assert sorted(built["records"]) == sorted(best)
     for path in inputs:
-        run = {"bundle": str(tmp_path / "b"), "inputs": str(path), "outputs": str(tmp_path / "a.npz"), "threads": 1}
-        relay.request("run", run, timeout=60)
-        expected = {"path": str(prepared), "inputs": str(path), "outputs": str(tmp_path / "e.npz"), "threads": 1}
-        reference.request("run", expected, timeout=60)
-        pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz")}
-        [output] = reference.request("compare", pair, timeout=60)["outputs"]
-        assert output["passed"], output
+        assert asking.agrees(relay, tmp_path / "b", reference, prepared, path, tmp_path)
 
 
 def test_a_fresh_engine_measures_nothing_again_and_needs_no_model(
@@ -198,17 +190,14 @@ def test_plain_tvm_takes_the_native_lines(
     assert len(told["applied"]) == 5
     # It cannot build with schedules of matrix products.
     assert all(applied == ("nn_dense" not in name) for name, applied in told["applied"].items())
-    run = {"path": str(prepared), "inputs": str(inputs[0]), "outputs": str(tmp_path / "e.npz"), "threads": 1}
-    reference.request("run", run, timeout=60)
-    pair = {"expected": str(tmp_path / "e.npz"), "actual": str(tmp_path / "a.npz")}
-    [output] = reference.request("compare", pair, timeout=60)["outputs"]
+    [output] = asking.compare_with_model(reference, prepared, inputs[0], tmp_path / "a.npz")
     assert output["passed"]
 
 
 def test_records_of_another_target_are_not_applied(relay: EngineSession, nhwc: Tuned, tmp_path: Path) -> None:
     foreign = [{**trial, "schedule": _for_cpu(trial["schedule"], "x86-64")} for trial in nhwc.trials]
-    params = {**nhwc.place, "records": _write(tmp_path / "records", foreign), "out_dir": str(tmp_path / "b")}
-    assert relay.request("compile", params, timeout=120)["records"] == []
+    records = _write(tmp_path / "records", foreign)
+    assert asking.build(relay, nhwc.place, tmp_path / "b", records=records)["records"] == []
 
 
 def _for_cpu(line: str, cpu: str) -> str:
@@ -232,8 +221,7 @@ def test_failed_candidates_are_data_and_not_tried_again(
     assert any(trial["error"] is None for trial in trials)
     assert not {trial["schedule_digest"] for trial in failed} & {trial["schedule_digest"] for trial in trials}
     # A network has no use for a workload whose every trial failed.
-    params = {**nhwc.place, "records": history, "out_dir": str(tmp_path / "b")}
-    assert relay.request("compile", params, timeout=120)["records"] == []
+    assert asking.build(relay, nhwc.place, tmp_path / "b", records=history)["records"] == []
 
 
 BROKEN = """
@@ -274,10 +262,9 @@ def test_unknown_options_are_refused(
     relay: EngineSession, place: dict[str, Any], tmp_path: Path, params: dict[str, Any], hint: str
 ) -> None:
     request = {**place, "tuner": "ansor", **params, "out_dir": str(tmp_path)}
-    with pytest.raises(errors.EngineRequestFailed) as caught:
-        relay.request("extract", request, timeout=60)
-    assert caught.value.engine_code == "invalid_option"
-    assert hint in str(caught.value.hint)
+    refused = asking.refusal(relay, "extract", request)
+    assert refused.engine_code == "invalid_option"
+    assert hint in str(refused.hint)
 
 
 def test_a_layout_that_a_network_cannot_have_is_refused(

@@ -64,9 +64,7 @@ print(json.dumps([len(value.shape) for value in params.values()]))
 def test_weights_lie_as_the_schedules_want_them_and_the_result_is_right(
     relay: EngineSession, reference: EngineSession, tuned: Tuned, tmp_path: Path
 ) -> None:
-    built = relay.request(
-        "compile", {**tuned.place, "records": str(tuned.records), "out_dir": str(tmp_path / "b")}, timeout=120
-    )
+    built = asking.build(relay, tuned.place, tmp_path / "b", records=str(tuned.records))
     assert len(built["records"]) == len(tuned.tasks)
     assert sum(rank > 3 for rank in asking.told_inside("relay", WEIGHTS, str(tmp_path / "b" / "mod.params"))) == 2
     inputs = asking.make_inputs(reference, [SPEC], tmp_path)

@@ -38,8 +38,7 @@ def crossed(
     _needs(f"{TRIPLE}-gcc", f"gcc-{TRIPLE}")
     folder = tmp_path_factory.mktemp("aarch64")
     target = f"llvm -mtriple={TRIPLE} {request.param}"
-    params = {**place, "target": target, "records": None, "out_dir": str(folder), "format": "system-lib"}
-    answer = relay.request("compile", params, timeout=120)
+    answer = asking.build(relay, place, folder, target=target, format="system-lib")
     assert answer["files"] == ["mod.so", "mod.a", "mod.json", "mod.params", "needs-tvm.txt"]
     return folder
 

@@ -39,8 +39,7 @@ def built(relay: EngineSession, place: dict[str, Any], tmp_path_factory: pytest.
     """The folder of each format."""
     folders = {form: tmp_path_factory.mktemp(form) for form in FORMATS}
     for form, folder in folders.items():
-        params = {**place, "records": None, "out_dir": str(folder), "format": form}
-        answer = relay.request("compile", params, timeout=120)
+        answer = asking.build(relay, place, folder, format=form)
         # Only profiles need the file of kernels; it is not part of bundles.
         assert {*answer["files"]} == {path.name for path in folder.iterdir()} - {kernels.FILE}
     return folders

@@ -53,8 +53,7 @@ def test_an_operator_with_a_template_is_tuned(
     assert len(trials) == 12
     assert {trial["error"] for trial in trials} == {None}
     (tmp_path / "records").write_text(trials[-1]["schedule"] + "\n")
-    build = {**params, "records": str(tmp_path / "records"), "out_dir": str(tmp_path / "tuned")}
-    [line] = extended.request("compile", build, timeout=120)["records"]
+    [line] = asking.build(extended, params, tmp_path / "tuned", records=str(tmp_path / "records"))["records"]
     assert json.loads(line)["config"] == json.loads(trials[-1]["schedule"])["config"]
     assert agrees_with_numpy(extended, reference, tmp_path / "tuned")
 

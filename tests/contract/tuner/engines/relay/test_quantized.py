@@ -18,8 +18,7 @@ SERVERS = ("llvm -mcpu=cascadelake", "llvm -mcpu=sapphirerapids")
 
 
 def _compiled(relay: EngineSession, place: dict[str, Any], model: Path, folder: Path, **more: Any) -> Path:
-    params = {**place, "model": str(model), "tuner": None, "options": {}, "precision": "f32", "records": None}
-    relay.request("compile", {**params, "out_dir": str(folder), **more}, timeout=120)
+    asking.build(relay, place, folder, model=str(model), tuner=None, options={}, precision="f32", **more)
     return folder
 
 

@@ -131,8 +131,7 @@ def test_another_layout_must_pay_for_its_transforms(
     other = next(trial for trial in all_schedules if not trial["same_layout"])
     lines = [_timed(other, seconds), _timed(all_schedules[0], 10e-6)]
     records = asking.write_lines(tmp_path / "records", lines)
-    params = {**place, "records": records, "out_dir": str(tmp_path / "tuned")}
-    [chosen] = relay.request("compile", params, timeout=120)["records"]
+    [chosen] = asking.build(relay, place, tmp_path / "tuned", records=records)["records"]
     expected = other if wins else all_schedules[0]
     assert json.loads(chosen)["config"] == json.loads(expected["schedule"])["config"]
     assert json.loads(chosen)["result"][0] == [seconds if wins else 10e-6]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import Twin
+from tests.support.tuner.engines.fixtures import Twin, workload
 
 pytestmark = pytest.mark.engine
 
@@ -101,11 +101,7 @@ def test_only_what_a_build_would_choose_is_run(twin: Twin, lines: dict[str, str]
 def test_schedules_of_ansor_are_compared_with_none(twin: Twin, tmp_path: Path) -> None:
     place = {**twin.place, "tuner": "ansor"}
     tasks = twin.session.request("extract", {**place, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
-    defined = [
-        {**place, "workload_key": task["workload_key"], "task": str(tmp_path / task["definition"])}
-        for task in tasks
-        if "conv2d" in task["description"]
-    ]
+    defined = [workload(place, task, tmp_path) for task in tasks if "conv2d" in task["description"]]
     chosen = [_measured(twin, params, tmp_path) for params in defined]
     assert chosen
     audited = _audit(twin, tmp_path, *chosen, tuner="ansor")

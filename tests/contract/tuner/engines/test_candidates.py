@@ -10,6 +10,7 @@ import pytest
 
 from domain.jobs import Tuner
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import workload
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -72,8 +73,7 @@ def test_a_schedule_of_the_space_is_measured_and_nonsense_is_not(
         "options": {"n_trial": 1300},  # a search of its own: others of this session begin anew
     }
     task = engine.request("extract", {**place, "out_dir": str(tmp_path)}, timeout=200)["tasks"][0]
-    definition = str(tmp_path / task["definition"]) if task.get("definition") else None
-    params = {**place, "workload_key": task["workload_key"], "task": definition}
+    params = workload(place, task, tmp_path)
     _, found = asking.tune(engine, params, tmp_path / "a", trials=4, fresh=True)
     good = next(trial for trial in reversed(found) if not trial["error"] and not trial["default"])
     wrong, claim = EDITS[tuner]

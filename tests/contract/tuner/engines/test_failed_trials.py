@@ -12,7 +12,7 @@ import pytest
 
 from domain.jobs import Tuner
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import start
+from tests.support.tuner.engines.fixtures import start, workload
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -56,9 +56,7 @@ def round_(
     target = f"llvm -mcpu={unlinked.hello['mcpu']}"
     place = {"model": str(prepared), "target": target, "threads": 1, "tuner": tuner, "options": {}}
     task = unlinked.request("extract", {**place, "out_dir": str(folder)}, timeout=200)["tasks"][0]
-    definition = str(folder / task["definition"]) if task.get("definition") else None
-    spool = {"spool": str(folder / "spool")}
-    return {**place, **spool, "workload_key": task["workload_key"], "task": definition}
+    return {**workload(place, task, folder), "spool": str(folder / "spool")}
 
 
 def tune(engine: EngineSession, params: dict[str, Any], **more: Any) -> asking.Trials:

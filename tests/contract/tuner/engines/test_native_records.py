@@ -20,6 +20,7 @@ from domain.targets import Device, Toolchain
 from storage.database import Database, migrate
 from storage.record_filters import RecordFilter
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import workload
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, LINES
 from tuner.host.record_reading import RecordReader
 from tuner.host.session import EngineSession
@@ -92,13 +93,12 @@ def tuned(
     target = f"llvm -mcpu={engine.hello['mcpu']}"
     place = {"model": str(prepared), "target": target, "threads": THREADS, "tuner": tuner, "options": {}}
     task = engine.request("extract", {**place, "out_dir": str(folder)}, timeout=200)["tasks"][0]
-    definition = task.get("definition")
-    params = {**place, "workload_key": task["workload_key"], "task": str(folder / definition) if definition else None}
     measure = {**asking.MEASURE, "repeat": 2}
     # A search of its own: others in this session begin anew.
     options = {"n_trial": 1100}
+    params = workload(place, task, folder)
     _, trials = asking.tune(engine, params, folder / "j", trials=4, measure=measure, options=options)
-    return target, (folder / definition).read_text() if definition else None, trials
+    return target, Path(params["task"]).read_text() if "task" in params else None, trials
 
 
 def origin(tuner: str, engine: EngineSession) -> RecordOrigin:

@@ -18,7 +18,7 @@ from domain.records import TrialError
 from domain.tuning_tasks import ENDLESS
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import MEASURE, Trials, tune
-from tests.support.tuner.engines.fixtures import Twin, start
+from tests.support.tuner.engines.fixtures import Twin, start, workload
 from tests.support.tuner.engines.relax import networks
 from tuner.host.session import EngineSession
 
@@ -160,8 +160,7 @@ def test_a_small_space_is_exhausted(twin: Twin, reference: EngineSession, tmp_pa
     prepared, _ = asking.prepare(reference, networks.matmul(rows=1, inner=2, columns=1), tmp_path)
     model = {**twin.place, "model": str(prepared), "out_dir": str(tmp_path)}
     [task, *_] = twin.session.request("extract", model, timeout=60)["tasks"]
-    defined = {"task": str(tmp_path / task["definition"])} if task.get("definition") else {}
-    smallest = {**model, "workload_key": task["workload_key"], **defined}
+    smallest = workload(model, task, tmp_path)
     answer, trials = tune(twin.session, smallest, tmp_path / "j", trials=300)
     assert (answer["exhausted"], answer["reason"], answer["trials"]) == (True, "space", len(trials))
     assert task["space_size"] in (len(trials), ENDLESS)

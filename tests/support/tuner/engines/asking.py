@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.support.tuner.engines.fixtures import home, interpreter
+from tests.support.tuner.engines.fixtures import home, interpreter, workload
 from tuner.host import catalogue
 from tuner.host.session import EngineSession
 
@@ -62,9 +62,7 @@ def trial_lines(engine: EngineSession, place: Params, folder: Path, *, trials: i
     """
     lines: list[str] = []
     for task in engine.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]:
-        defined = {"task": str(folder / task["definition"])} if task.get("definition") else {}
-        params = {**place, "workload_key": task["workload_key"], **defined}
-        _, measured = tune(engine, params, folder / "spool.jsonl", trials=trials)
+        _, measured = tune(engine, workload(place, task, folder), folder / "spool.jsonl", trials=trials)
         assert {trial["error"] for trial in measured} <= {None, "build_timeout"}, measured
         good = [trial["schedule"] for trial in measured if not trial["error"]]
         assert good, measured

@@ -88,6 +88,12 @@ def inputs(reference: EngineSession, tmp_path_factory: pytest.TempPathFactory) -
     return [Path(path) for path in made["paths"]]
 
 
+def workload(place: dict[str, Any], task: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The params of a round for a task that an engine extracted into a folder."""
+    defined = {"task": str(folder / task["definition"])} if task.get("definition") else {}
+    return {**place, "workload_key": task["workload_key"], **defined}
+
+
 class Twin:
     """An engine that tunes, and what it makes of the small network, once for all tests."""
 
@@ -117,8 +123,7 @@ class Twin:
 
     def workload(self, task: dict[str, Any]) -> dict[str, Any]:
         """The params of a round for a task."""
-        defined = {"task": str(self.definitions / task["definition"])} if task.get("definition") else {}
-        return {**self.place, "workload_key": task["workload_key"], **defined}
+        return workload(self.place, task, self.definitions)
 
 
 def manifest(twin: Twin, **more: Any) -> Manifest:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import workload
 from tests.support.tuner.engines.relax import networks
 from tuner.host.session import EngineSession
 
@@ -117,8 +118,7 @@ def test_rewritten_networks_filter_convolutions_and_search_their_tiles(
     assert len(filtered) == 2
     lines: list[str] = []
     for task in filtered:
-        params = {**own, "workload_key": task["workload_key"], "task": str(tmp_path / task["definition"])}
-        answer, trials = asking.tune(relax, params, tmp_path / "spool.jsonl", trials=64)
+        answer, trials = asking.tune(relax, workload(own, task, tmp_path), tmp_path / "spool.jsonl", trials=64)
         assert (answer["exhausted"], [trial["default"] for trial in trials[:1]]) == (True, [True])
         lines += [trial["schedule"] for trial in trials[1:]]
     records = asking.write_lines(tmp_path / "records.jsonl", lines)

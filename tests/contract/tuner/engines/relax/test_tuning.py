@@ -10,7 +10,7 @@ from domain.tuning_tasks import ENDLESS
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import tune
-from tests.support.tuner.engines.fixtures import Twin
+from tests.support.tuner.engines.fixtures import Twin, workload
 from tests.support.tuner.engines.relax import networks
 from tuner.host.session import EngineSession
 
@@ -54,8 +54,7 @@ def test_one_operator_is_tuned_like_a_model(
     prepared, specs = asking.prepare(reference, network(), tmp_path)
     model = {**place, "model": str(prepared), "out_dir": str(tmp_path)}
     [task, *_] = relax.request("extract", model, timeout=60)["tasks"]
-    workload = {"workload_key": task["workload_key"], "task": str(tmp_path / task["definition"])}
-    _, trials = tune(relax, {**model, **workload}, tmp_path / "j", trials=3)
+    _, trials = tune(relax, workload(model, task, tmp_path), tmp_path / "j", trials=3)
     assert [trial["error"] for trial in trials] == [None] * 3
     last = trials[-1]["schedule"]
     records = asking.write_lines(tmp_path / "records", [last])

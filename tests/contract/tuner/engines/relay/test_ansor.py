@@ -15,7 +15,7 @@ from domain.tuning_tasks import ENDLESS
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import Trials
-from tests.support.tuner.engines.fixtures import start
+from tests.support.tuner.engines.fixtures import start, workload
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -37,11 +37,7 @@ class Tuned:
     def task(self, operator: str) -> dict[str, Any]:
         """The params of a round for the first task whose description begins so."""
         found = next(task for task in self.tasks if task["description"].startswith(operator))
-        return {
-            **self.place,
-            "workload_key": found["workload_key"],
-            "task": str(self.folder / found["definition"]),
-        }
+        return workload(self.place, found, self.folder)
 
     def of(self, workload_key: str) -> Trials:
         return [trial for trial in self.trials if trial["workload_key"] == workload_key]
@@ -58,7 +54,7 @@ def tune(
         tasks = relay.request("extract", {**ours, "out_dir": str(folder)}, timeout=120)["tasks"]
         trials: Trials = []
         for task in tasks:
-            round_ = {**ours, "workload_key": task["workload_key"], "task": str(folder / task["definition"])}
+            round_ = workload(ours, task, folder)
             for first in (0, 3):
                 trials += asking.tune(relay, round_, folder / "spool.jsonl", first_trial=first, trials=3)[1]
         return Tuned(place=ours, folder=folder, tasks=tasks, trials=trials)

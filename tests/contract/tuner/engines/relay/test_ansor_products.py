@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import models
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import workload
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -33,12 +34,7 @@ def tuned(relay: EngineSession, target: str, tmp_path_factory: pytest.TempPathFa
     place = {"model": str(folder / "model.onnx"), "target": target, "threads": 1, "tuner": "ansor"}
     tasks = relay.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]
     trials = {
-        task["workload_key"]: asking.tune(
-            relay,
-            {**place, "workload_key": task["workload_key"], "task": str(folder / task["definition"])},
-            folder / "j",
-            trials=6,
-        )[1]
+        task["workload_key"]: asking.tune(relay, workload(place, task, folder), folder / "j", trials=6)[1]
         for task in tasks
     }
     asking.write_lines(folder / "records", [trial["schedule"] for each in trials.values() for trial in each])

@@ -1,4 +1,4 @@
-"""Each format of a build, loaded by plain TVM or linked by hand, without any code of ours."""
+"""Builds that are linked elsewhere: by hand, without any code of ours, and where there is no linker."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from domain import errors
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import home, start
-from tuner.engines.runtime.library import kernels
+from tests.support.tuner.engines.fixtures import Twin, home, start
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
-FORMATS = ("shared", "object", "system-lib")
 PLAIN_TVM = """
 import ctypes, sys
 import numpy as np
@@ -34,21 +31,11 @@ np.savez(outputs, scores=executor.get_output(0).numpy())
 """
 
 
-@pytest.fixture(scope="module")
-def built(relay: EngineSession, place: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folder of each format."""
-    folders = {form: tmp_path_factory.mktemp(form) for form in FORMATS}
-    for form, folder in folders.items():
-        answer = asking.build(relay, place, folder, format=form)
-        # Only profiles need the file of kernels; it is not part of bundles.
-        assert {*answer["files"]} == {path.name for path in folder.iterdir()} - {kernels.FILE}
-    return folders
-
-
 def test_a_system_library_registers_itself_where_it_is_linked(
-    reference: EngineSession, prepared: Path, inputs: list[Path], built: dict[str, Path], tmp_path: Path
+    relay_twin: Twin, reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
-    folder = built["system-lib"]
+    folder = tmp_path / "built"
+    asking.build(relay_twin.session, relay_twin.place, folder, format="system-lib")
     [runtime] = home().glob("engines/relay-*/lib/python3.11/site-packages/tvm/libtvm.so")
     archive = ["-Wl,--whole-archive", str(folder / "mod.a"), "-Wl,--no-whole-archive"]
     # Whoever links it names the runtime, as a firmware or an application would.
@@ -57,19 +44,6 @@ def test_a_system_library_registers_itself_where_it_is_linked(
     asking.inside("relay", PLAIN_TVM, folder, inputs[1], tmp_path / "actual.npz", folder=tmp_path)
     [output] = asking.compare_with_model(reference, prepared, inputs[1], tmp_path / "actual.npz")
     assert output["passed"]
-
-
-def test_every_format_runs_in_the_engine(
-    relay: EngineSession,
-    reference: EngineSession,
-    prepared: Path,
-    inputs: list[Path],
-    built: dict[str, Path],
-    tmp_path: Path,
-) -> None:
-    # Twice the same names in one process: each library keeps its own functions.
-    for form in (*FORMATS, *FORMATS):
-        assert asking.agrees(relay, built[form], reference, prepared, inputs[0], tmp_path)
 
 
 def test_object_files_do_without_a_linker(
@@ -81,16 +55,13 @@ def test_object_files_do_without_a_linker(
     target = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
     params = {**place, "target": target, "records": None, "out_dir": str(tmp_path / "out")}
     with start("relay", engine_logs / "no-toolchain.log") as engine:
-        with pytest.raises(errors.EngineRequestFailed, match="aarch64-linux-gnu-gcc") as caught:
-            engine.request("compile", {**params, "format": "shared"}, timeout=60)
-        assert caught.value.engine_code == "cross_compiler_missing"
-        assert caught.value.hint
-        assert "gcc-aarch64-linux-gnu" in caught.value.hint
+        refused = asking.refusal(engine, "compile", {**params, "format": "shared"})
+        assert (refused.engine_code, "aarch64-linux-gnu-gcc" in str(refused)) == ("cross_compiler_missing", True)
+        assert "gcc-aarch64-linux-gnu" in str(refused.hint)
         assert not (tmp_path / "out").exists()
         answer = engine.request("compile", {**params, "format": "object"}, timeout=120)
-        with pytest.raises(errors.EngineRequestFailed) as caught:
-            engine.request("compile", {**params, "format": "system-lib"}, timeout=60)
-        assert caught.value.engine_code == "cross_compiler_missing"
+        refused = asking.refusal(engine, "compile", {**params, "format": "system-lib"})
+        assert refused.engine_code == "cross_compiler_missing"
     assert answer["files"] == ["mod.tar", "mod.json", "mod.params", "needs-tvm.txt"]
     with tarfile.open(tmp_path / "out" / "mod.tar") as archive:
         [first, *_] = archive.getnames()

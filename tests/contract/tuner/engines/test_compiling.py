@@ -79,6 +79,25 @@ def test_time_gives_one_sample_per_repeat(twin: Twin, inputs: list[Path]) -> Non
     assert all(0 < sample < 0.1 for sample in samples)
 
 
+@pytest.mark.parametrize(
+    ("target", "lanes"),
+    [
+        ("llvm -mcpu=znver4", 16),
+        ("llvm -mcpu=znver3", 8),
+        ("llvm", 4),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", 4),
+        ("llvm -mcpu=nonesuch", None),
+        ("cuda -arch=sm_90", None),
+    ],
+)
+def test_check_tells_the_lanes_of_the_targets_vectors(
+    twin: Twin, prepared: Path, target: str, lanes: int | None
+) -> None:
+    answer = twin.session.request("check", {"model": str(prepared), "target": target, "threads": 1}, timeout=60)
+    assert (answer["operators"]["Conv"], answer["lanes"]) == (2, lanes)
+    assert "lanes" not in twin.session.request("check", {"model": str(prepared)}, timeout=60)
+
+
 def test_a_build_tells_how_far_it_is(twin: Twin, tmp_path: Path) -> None:
     told: list[dict[str, object]] = []
     twin.session.request(

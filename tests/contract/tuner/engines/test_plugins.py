@@ -28,22 +28,22 @@ np.savez(sys.argv[2], up=np.maximum(soft, 0), down=np.maximum(-soft, 0))
 """
 
 
-@pytest.fixture(scope="module")
-def extended(twin: Twin, engine_logs: Path) -> Iterator[EngineSession]:
+def started_with_plugin(name: str, logs: Path) -> EngineSession:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(plugins.VARIABLE, EXAMPLE)
-        session = start(twin.name, engine_logs / f"{twin.name}-plugins.log")
-    with session:
+        return start(name, logs / f"{name}-plugins.log")
+
+
+@pytest.fixture(scope="module")
+def extended(twin: Twin, engine_logs: Path) -> Iterator[EngineSession]:
+    with started_with_plugin(twin.name, engine_logs) as session:
         yield session
 
 
 @pytest.fixture(scope="module")
 def extending(engine_logs: Path) -> Iterator[EngineSession]:
     """ONNX Runtime's engine, where others have a plugin."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(plugins.VARIABLE, EXAMPLE)
-        session = start("onnx", engine_logs / "onnx-plugins.log")
-    with session:
+    with started_with_plugin("onnx", engine_logs) as session:
         yield session
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.contract.tuner.engines.test_plugins import EXAMPLE, agrees_with_numpy
+from tests.contract.tuner.engines.test_plugins import agrees_with_numpy, started_with_plugin
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import interpreter, start
@@ -23,10 +23,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def extended(engine_logs: Path) -> Iterator[EngineSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(plugins.VARIABLE, EXAMPLE)
-        session = start("relay", engine_logs / "relay-plugins.log")
-    with session:
+    with started_with_plugin("relay", engine_logs) as session:
         yield session
 
 

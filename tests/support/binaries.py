@@ -1,4 +1,4 @@
-"""Shared libraries: their symbols, as binutils read them, and a root folder with nothing but libc to run them in."""
+"""Shared libraries: their symbols, a root folder with nothing but libc to run them in, and an emulator for ARM's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 MANYLINUX2014 = (2, 17)
+ARM = "aarch64-linux-gnu"
 _LIBC = re.compile(r"/\S*/(?:libc|libm|libpthread|ld-linux[^/]*)\.so\S*")
+
+
+def emulator() -> list[str]:
+    """Return the command before programs for ARM; skip the test where that or the compiler is missing."""
+    if not shutil.which(f"{ARM}-gcc") or not shutil.which("qemu-aarch64"):
+        pytest.skip(f"no compiler or emulator: apt install gcc-{ARM} qemu-user")
+    return ["qemu-aarch64", "-L", f"/usr/{ARM}"]
 
 
 def symbols(library: Path, kind: str) -> list[str]:

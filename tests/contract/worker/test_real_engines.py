@@ -10,6 +10,7 @@ import pytest
 from domain.artifacts import Artifact, Variant
 from domain.jobs import AccuracyGate, Job, JobState, Precision, RunnerKind, Tuner
 from tests.support import models
+from tests.support.binaries import emulator
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.real import run_job
 from tuner.host import hardware
@@ -98,8 +99,7 @@ def test_a_gpus_build_needs_a_compiler_and_no_gpu(bench: Bench) -> None:
 
 @pytest.mark.parametrize("tuner", [Tuner.AUTOTVM, Tuner.METASCHEDULE])
 def test_a_build_for_aarch64_is_verified_under_qemu(bench: Bench, tuner: Tuner) -> None:
-    if not shutil.which("aarch64-linux-gnu-gcc") or not shutil.which("qemu-aarch64"):
-        pytest.skip("no compiler or emulator: apt install gcc-aarch64-linux-gnu qemu-user")
+    emulator()  # or skip
     target = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
     _, found = run(bench, tuner=tuner, target=target, threads=2, runner=RunnerKind.NONE)
     assert found.verified, found.report.choice

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.binaries import assert_old_glibc_alone
+from tests.support.binaries import ARM, assert_old_glibc_alone, emulator
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, start
 from tuner.engines.runtime.library import linking
@@ -17,8 +17,7 @@ from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
-TRIPLE = "aarch64-linux-gnu"
-TARGET = f"llvm -mtriple={TRIPLE} -mcpu=cortex-a72"
+TARGET = f"llvm -mtriple={ARM} -mcpu=cortex-a72"
 DIGEST = "5a" * 32
 TO_BYTES = "import sys, numpy as np; open(sys.argv[2], 'wb').write(np.load(sys.argv[1])['image'].tobytes())"
 TO_ARRAYS = "import sys, numpy as np; np.savez(sys.argv[2], scores=np.fromfile(sys.argv[1], 'float32')[None])"
@@ -27,12 +26,11 @@ TO_ARRAYS = "import sys, numpy as np; np.savez(sys.argv[2], scores=np.fromfile(s
 @pytest.fixture(scope="module")
 def crossed(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Libraries, and two programs that use them."""
-    if not shutil.which(f"{TRIPLE}-gcc") or not shutil.which("qemu-aarch64"):
-        pytest.skip(f"no compiler or emulator: apt install gcc-{TRIPLE} qemu-user")
+    emulator()  # or skip
     folder = tmp_path_factory.mktemp("crossed")
     answer = asking.build(twin.session, twin.place, folder, target=TARGET, format="static", model_digest=DIGEST)
     assert {"libmodel.so", "tunesmith.h", "libmodel.a", "libmodel.h"} <= set(answer["files"])
-    built = [f"{TRIPLE}-gcc", "-O1", "-I", folder, Path(__file__).with_name("run.c")]
+    built = [f"{ARM}-gcc", "-O1", "-I", folder, Path(__file__).with_name("run.c")]
     linked = [f"-DLINKED=tunesmith_get_api_{DIGEST[:16]}", folder / "libmodel.a", "-static", "-lm", "-lpthread"]
     for name, options in (("loads", []), ("linked", linked)):
         subprocess.run(list(map(str, [*built, *options, "-o", folder / name])), check=True, timeout=60)
@@ -53,7 +51,7 @@ def test_a_library_for_another_machine_computes_the_same(
     name: str, crossed: Path, reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
     asking.inside("onnx", TO_BYTES, inputs[0], tmp_path / "inputs")
-    emulated = ["qemu-aarch64", "-cpu", "cortex-a72", "-L", f"/usr/{TRIPLE}", crossed / name]
+    emulated = [*emulator(), "-cpu", "cortex-a72", crossed / name]
     command = [*emulated, tmp_path / "inputs", tmp_path / "outputs", crossed / "libmodel.so"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -119,7 +117,7 @@ def test_a_library_that_does_not_run_under_the_emulator(
     emulating: EngineSession, crossed: Path, tmp_path: Path, created: str, code: str, reason: str
 ) -> None:
     (tmp_path / "faulty.c").write_text(FAULTY)
-    command = [f"{TRIPLE}-gcc", "-shared", "-fPIC", f"-DCREATED={created}", "-I", linking.DRIVER, tmp_path / "faulty.c"]
+    command = [f"{ARM}-gcc", "-shared", "-fPIC", f"-DCREATED={created}", "-I", linking.DRIVER, tmp_path / "faulty.c"]
     subprocess.run(list(map(str, [*command, "-o", tmp_path / "libmodel.so"])), check=True, timeout=60)
     params = {"bundle": str(tmp_path), "inputs": None, "outputs": None, "threads": 1, "emulated": "aarch64"}
     refused = asking.refusal(emulating, "run", params)

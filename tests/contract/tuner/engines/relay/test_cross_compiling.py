@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,22 +9,14 @@ from typing import Any
 import pytest
 
 from tests.contract.tuner.engines.relay import bare_runtime
+from tests.support.binaries import ARM, emulator
 from tests.support.tuner.engines import asking
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
-TRIPLE = "aarch64-linux-gnu"
 EM_AARCH64 = 183
 """ELF's ``e_machine``."""
-
-
-def _needs(program: str, package: str) -> str:
-    """Skips where the distribution's tool is missing: no Python package brings it, so the test command cannot."""
-    path = shutil.which(program)
-    if path is None:
-        pytest.skip(f"{program} is missing: apt install {package}")
-    return path
 
 
 @pytest.fixture(scope="module", params=["-mcpu=cortex-a72", "-mcpu=cortex-a53 -mattr=+neon"])
@@ -35,9 +26,9 @@ def crossed(
     place: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    _needs(f"{TRIPLE}-gcc", f"gcc-{TRIPLE}")
+    emulator()  # or skip
     folder = tmp_path_factory.mktemp("aarch64")
-    target = f"llvm -mtriple={TRIPLE} {request.param}"
+    target = f"llvm -mtriple={ARM} {request.param}"
     answer = asking.build(relay, place, folder, target=target, format="system-lib")
     assert answer["files"] == ["mod.so", "mod.a", "mod.json", "mod.params", "needs-tvm.txt"]
     return folder
@@ -48,7 +39,7 @@ def test_the_library_is_for_the_other_machine(crossed: Path) -> None:
     assert header[:4] == b"\x7fELF"
     assert int.from_bytes(header[18:20], "little") == EM_AARCH64
     names = subprocess.run(
-        [f"{TRIPLE}-nm", "--dynamic", "--defined-only", str(crossed / "mod.so")],
+        [f"{ARM}-nm", "--dynamic", "--defined-only", str(crossed / "mod.so")],
         capture_output=True,
         text=True,
         check=True,
@@ -62,13 +53,12 @@ def test_the_network_computes_the_same_on_the_other_machine(
     crossed: Path, reference: EngineSession, prepared: Path, inputs: list[Path], tmp_path: Path
 ) -> None:
     """The static library, linked with 50 lines of C in place of TVM's runtime, as on a board without one."""
-    qemu = _needs("qemu-aarch64", "qemu-user")
     asking.python("relay", bare_runtime.__file__, crossed, inputs[0], tmp_path)
     program = [str(tmp_path / "main.c"), str(crossed / "mod.a")]
-    linked = [f"{TRIPLE}-gcc", "-O1", "-static", "-o", str(tmp_path / "main"), "-Wl,--whole-archive", *program]
+    linked = [f"{ARM}-gcc", "-O1", "-static", "-o", str(tmp_path / "main"), "-Wl,--whole-archive", *program]
     done = subprocess.run([*linked, "-Wl,--no-whole-archive", "-lm"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    ran = subprocess.run([qemu, str(tmp_path / "main"), str(tmp_path / "tensors.bin")], capture_output=True, timeout=60)
+    ran = subprocess.run([*emulator(), tmp_path / "main", tmp_path / "tensors.bin"], capture_output=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     (tmp_path / "outputs.txt").write_bytes(ran.stdout)
     keep = "import sys, numpy as np; np.savez(sys.argv[2], scores=np.loadtxt(sys.argv[1], dtype='float32')[None])"
@@ -80,7 +70,7 @@ def test_the_network_computes_the_same_on_the_other_machine(
 
 def test_tasks_of_the_other_machine_are_extracted(relay: EngineSession, place: dict[str, Any]) -> None:
     """Building for it is one thing; its templates, others than this machine's, are found as well."""
-    target = f"llvm -mtriple={TRIPLE} -mcpu=cortex-a72"
+    target = f"llvm -mtriple={ARM} -mcpu=cortex-a72"
     tasks = relay.request("extract", {**place, "target": target}, timeout=120)["tasks"]
     assert any(task["name"].endswith(".arm_cpu") for task in tasks)
     assert all(task["space_size"] > 0 for task in tasks)

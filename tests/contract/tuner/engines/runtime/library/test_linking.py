@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.binaries import assert_old_glibc_alone, copy_with_libc, symbols
+from tests.support.binaries import ARM, assert_old_glibc_alone, copy_with_libc, emulator, symbols
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
 from tuner.engines.runtime.library import linking, memory, source
@@ -33,7 +33,6 @@ SANITIZERS = {
     "thread": ("-fsanitize=thread",),
 }
 SHAPE = (4, 256)
-ARM = "aarch64-linux-gnu"
 
 
 def floats(shape: tuple[int, ...], kind: Kind, index: int = 0) -> Tensor:
@@ -82,13 +81,6 @@ def linked(folder: Path, convention: Convention, features: tuple[str, ...] = (),
     written = linking.link(plan(convention), [compiled], facts, folder, compiler)
     assert written == ["libmodel.so", "tunesmith.h"]
     return folder / "libmodel.so"
-
-
-def emulator() -> list[str]:
-    """Return the command before programs for ARM; skip the test where that or the compiler is missing."""
-    if not shutil.which(f"{ARM}-gcc") or not shutil.which("qemu-aarch64"):
-        pytest.skip(f"no compiler or emulator: apt install gcc-{ARM} qemu-user")
-    return ["qemu-aarch64", "-L", f"/usr/{ARM}"]
 
 
 def program(folder: Path, *options: str, compiler: str = "gcc") -> Path:

@@ -13,16 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.tuner.engines.runtime.library.test_linking import (
-    ARM,
     HERE,
     SANITIZERS,
     WARNINGS,
-    emulator,
     floats,
     gcc,
     kernels,
 )
-from tests.support.binaries import assert_old_glibc_alone, symbols
+from tests.support.binaries import ARM, assert_old_glibc_alone, emulator, symbols
 from tuner.engines.runtime.library import linking, sizes, source
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, Plan, Workspace
 from tuner.engines.runtime.library.sizes import Dimension, Sizes

@@ -23,6 +23,16 @@ def gone(pids: list[int], within: float = 5.0) -> bool:
     return False
 
 
+def fork_servers(engine: EngineSession) -> dict[int, list[int]]:
+    """The fork servers of an engine, and the processes that each has forked."""
+    named = [pid for pid in _children(engine.pid) if b"\0forking\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return {pid: _children(pid) for pid in named}
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def open_descriptors() -> int:
     gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))

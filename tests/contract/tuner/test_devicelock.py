@@ -108,11 +108,13 @@ def test_a_setting_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_link_is_no_folder_to_trust(tmp_path: Path) -> None:
+def test_a_link_is_no_folder_to_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "locks").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(errors.ConfigurationError), devicelock.hold("cpu", timeout=0, folder=tmp_path / "locks"):
         pass
+    with pytest.raises(errors.ConfigurationError):
+        place(monkeypatch, "here", tmp_path / "locks")
 
 
 def place(monkeypatch: pytest.MonkeyPatch, hostname: str, folder: Path) -> str:
@@ -175,10 +177,3 @@ def test_what_a_crash_left_of_a_name_is_replaced(tmp_path: Path, monkeypatch: py
     assert len(named) == 32
     assert place(monkeypatch, "here", tmp_path) == named
     assert (tmp_path / "place").read_text() == f"{named}\n"
-
-
-def test_nobody_elses_folder_names_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "locks").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(errors.ConfigurationError):
-        place(monkeypatch, "here", tmp_path / "locks")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.rpc.boards import Rack
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.asking import Trials
 from tuner.host.session import EngineSession
 
 MEASURE = {"number": 1, "repeat": 1, "min_repeat_ms": 1, "timeout": 20.0}
 LASTING = {**MEASURE, "repeat": 3, "min_repeat_ms": 100}
 """Long enough that a device is at work when it goes."""
-
-Trials = list[dict[str, Any]]
 
 _COUNTS = itertools.count(100)
 
@@ -28,29 +28,19 @@ def tune(
     **more: Any,
 ) -> tuple[dict[str, Any], Trials, list[dict[str, Any]]]:
     """The answer, the trials, and the devices that were lost."""
-    trials: Trials = []
     lost = []
 
-    def keep(kind: str, data: dict[str, Any]) -> None:
+    def hear(kind: str, data: dict[str, Any]) -> None:
         if kind == "device":
             lost.append(data)
         if kind == "trial":
-            trials.append(data)
             on_trial(data)
 
-    request = {
-        "trials": 8,
-        "measure": MEASURE,
-        # Other options are another search, which has measured nothing yet.
-        "options": {"keep_layout": False, "n_trial": next(_COUNTS)},
-        "history": None,
-        "spool": str(spool),
-        "seconds": None,
-        "first_trial": 0,
-        **params,
-        **more,
-    }
-    return engine.request("tune", request, timeout=120, on_event=keep), trials, lost
+    # Other options are another search, which has measured nothing yet.
+    options = {"keep_layout": False, "n_trial": next(_COUNTS)}
+    usual = {"trials": 8, "measure": MEASURE, "options": options}
+    answer, trials = asking.tune(engine, {**usual, **params}, spool, on_event=hear, **more)
+    return answer, trials, lost
 
 
 def fresh(runner: dict[str, Any]) -> dict[str, Any]:

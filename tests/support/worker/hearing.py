@@ -14,17 +14,8 @@ class HeardEngine:
     engine: Engine
     hear: OnEvent
 
-    @property
-    def hello(self) -> dict[str, Any]:
-        return self.engine.hello
-
-    @property
-    def alive(self) -> bool:
-        return self.engine.alive
-
-    @property
-    def pid(self) -> int | None:
-        return self.engine.pid
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
 
     def request(
         self,
@@ -41,9 +32,3 @@ class HeardEngine:
                 on_event(kind, data)
 
         return self.engine.request(method, params, timeout=timeout, on_event=both, canceled=canceled)
-
-    def limit_memory(self, data_bytes: int | None) -> None:
-        self.engine.limit_memory(data_bytes)
-
-    def close(self) -> None:
-        self.engine.close()

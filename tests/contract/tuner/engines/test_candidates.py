@@ -84,8 +84,13 @@ def test_a_schedule_of_the_space_is_measured_and_nonsense_is_not(
     ]
     (tmp_path / "candidates").write_text("".join(json.dumps(each) + "\n" for each in offered))
     told: list[dict[str, Any]] = []
+
+    def hear(kind: str, data: dict[str, Any]) -> None:
+        if kind == "candidate":
+            told.append(data)
+
     asked = {"candidates": str(tmp_path / "candidates"), "adopted": 2}
-    _, trials = asking.tune(engine, params, tmp_path / "b", trials=3, fresh=True, on_candidate=told.append, **asked)
+    _, trials = asking.tune(engine, params, tmp_path / "b", trials=3, fresh=True, on_event=hear, **asked)
     verdicts = {each["id"]: each["status"] for each in told}
     assert verdicts == {1: "rejected", 2: "accepted", 3: "rejected"}, told
     assert len(trials) == 3, "what is rejected costs no trial"
@@ -96,5 +101,5 @@ def test_a_schedule_of_the_space_is_measured_and_nonsense_is_not(
     assert min(measured["latencies"]) > 1e-9, "measured, not claimed"
     assert len({trial["schedule_digest"] for trial in trials}) == 3
     told.clear()
-    asking.tune(engine, params, tmp_path / "c", trials=2, first_trial=3, on_candidate=told.append, **asked)
+    asking.tune(engine, params, tmp_path / "c", trials=2, first_trial=3, on_event=hear, **asked)
     assert {each["id"]: each["status"] for each in told} == {1: "rejected", 2: "known", 3: "rejected"}

@@ -40,9 +40,7 @@ def seconds(batch: int, sequence: int) -> float:
     return (6 + batch) * sequence * 1e-6
 
 
-def described(
-    place: Twin | EngineSession, folders: dict[tuple[int, ...], Path], out: Path, **more: Any
-) -> dict[str, Any]:
+def described(twin: Twin, folders: dict[tuple[int, ...], Path], out: Path, **more: Any) -> dict[str, Any]:
     parts = [
         {
             "name": f"batch={size[0]}, sequence={size[1]}",
@@ -57,7 +55,7 @@ def described(
         "dimensions": DIMENSIONS,
         "inputs": {"ids": ["batch", "sequence"], "mask": ["batch", "sequence"]},
         "padding": {"ids": 0, "mask": 0},
-        "target": place.target if isinstance(place, Twin) else "llvm",
+        "target": twin.target,
         "model_digest": DIGEST,
         "format": "shared",
         "out_dir": str(out),

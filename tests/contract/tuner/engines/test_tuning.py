@@ -16,6 +16,7 @@ import pytest
 from domain import errors
 from domain.records import TrialError
 from domain.tuning_tasks import ENDLESS
+from tests.contract.tuner.engine_processes import fork_servers
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.asking import MEASURE, Trials, tune
 from tests.support.tuner.engines.fixtures import Twin, start, workload
@@ -91,23 +92,19 @@ def test_builds_that_take_too_long_are_data(twin: Twin, convolution: dict[str, A
     assert all(trial["error"] is None for trial in trials)
 
 
-def _fork_servers(engine: EngineSession) -> list[int]:
-    """Those that have forked already."""
-    children = Path(f"/proc/{engine.pid}/task/{engine.pid}/children").read_text().split()
-    named = [pid for pid in children if b"\0forking\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return [int(pid) for pid in named if Path(f"/proc/{pid}/task/{pid}/children").read_text()]
-
-
 def test_a_fork_server_that_is_killed_costs_no_trial(
     twin: Twin, convolution: dict[str, Any], engine_logs: Path, tmp_path: Path
 ) -> None:
     """Neither while candidates are built nor while one is measured."""
     killed: list[int] = []
 
+    def living() -> list[int]:
+        return [pid for pid, forked in fork_servers(engine).items() if forked and pid not in killed]
+
     def disturb() -> None:
         for wait_seconds in (0.3, 1.0):
             with contextlib.suppress(OSError):
-                while not (found := [pid for pid in _fork_servers(engine) if pid not in killed]):
+                while not (found := living()):
                     time.sleep(0.01)
                 time.sleep(wait_seconds)
                 os.kill(found[0], signal.SIGKILL)

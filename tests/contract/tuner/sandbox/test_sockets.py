@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.tuner import sandboxed
 from tests.support.tuner.fixtures import Start
 from tuner.sandbox import limits as sandbox
 from tuner.sandbox import probing
@@ -46,8 +45,7 @@ def listen() -> Iterator[Listen]:
 
 
 def reached(path: Path, limits: Limits) -> bool:
-    command = [*limits.command(), sys.executable, "-c", _CONNECT, str(path)]
-    return "reached" in subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    return "reached" in sandboxed.run(limits, "-c", _CONNECT, str(path))
 
 
 def test_sockets_that_lead_out_are_not_reached(folder: Path, listen: Listen) -> None:

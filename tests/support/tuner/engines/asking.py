@@ -27,7 +27,7 @@ def tune(
     params: Params,
     spool: Path,
     *,
-    on_candidate: Callable[[dict[str, Any]], None] = lambda _: None,
+    on_event: Callable[[str, dict[str, Any]], None] = lambda _kind, _data: None,
     **more: Any,
 ) -> tuple[dict[str, Any], Trials]:
     """A round of four trials, or what ``params`` and ``more`` say; its answer and its trials."""
@@ -38,8 +38,7 @@ def tune(
             # The engine may be further already; what it told is there.
             assert json.dumps(data, separators=(",", ":")) in spool.read_text().splitlines()
             trials.append(data)
-        elif kind == "candidate":
-            on_candidate(data)
+        on_event(kind, data)
 
     request = {
         "trials": 4,

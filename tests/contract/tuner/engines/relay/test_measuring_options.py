@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.tuner.engine_processes import fork_servers
 from tests.support.tuner.engines.asking import tune
 from tests.support.tuner.engines.fixtures import start
 from tuner.host.session import EngineSession
@@ -42,32 +43,16 @@ def test_options_shape_a_round(
     [trial], _ = _round(engine, place, key, tmp_path, 1, repeat=5, n_parallel=1)
     assert len(trial["latencies"]) == 3
     # One builder and one that measures.
-    assert _children(engine) == 2
+    assert _forked(engine) == 2
     _, seconds = _round(engine, place, key, tmp_path, 2, n_parallel=1, cooldown_interval=0.6)
     assert seconds > 1.2
     # A task of which no best is known yet, so that its first candidate is measured as long as was asked for.
     _, seconds = _round(engine, place, tasks[1]["workload_key"], tmp_path, 1, n_parallel=1, min_repeat_ms=400)
     assert seconds > 0.4
     _round(engine, place, key, tmp_path, 1, n_parallel=3)
-    assert _children(engine) == 4
+    assert _forked(engine) == 4
 
 
-def _children(engine: EngineSession) -> int:
-    """Processes of the engine that build and measure."""
-    servers = [path for path in _children_of(engine._process.pid) if "forking" in _command(path)]
-    return sum(len(_children_of(int(path.name))) for path in servers)
-
-
-def _children_of(parent: int) -> list[Path]:
-    return [path for path in Path("/proc").iterdir() if path.name.isdigit() and _parent(path) == parent]
-
-
-def _command(process: Path) -> list[str]:
-    return (process / "cmdline").read_text().split("\0")
-
-
-def _parent(process: Path) -> int | None:
-    try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return None
+def _forked(engine: EngineSession) -> int:
+    """The number of processes that build and measure."""
+    return sum(map(len, fork_servers(engine).values()))

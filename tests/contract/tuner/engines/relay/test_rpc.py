@@ -18,12 +18,11 @@ from tests.support.rpc.boards import KEY, Rack, rack
 from tests.support.rpc.rounds import LASTING, MEASURE, fresh, tune
 from tests.support.servers.processes import free_port
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.asking import Trials
 from tests.support.tuner.engines.fixtures import interpreter, start
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
-
-Trials = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")

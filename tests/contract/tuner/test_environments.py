@@ -111,28 +111,20 @@ def test_a_wrong_hash_installs_nothing(spec: EngineSpec, tmp_path: Path) -> None
         environments.interpreter(spec, tmp_path / "home")
 
 
+@pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "PIP_INDEX_URL"])
 def test_an_unreachable_index_is_named_as_the_likely_cause(
-    spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.delenv("UV_NO_INDEX")
-    monkeypatch.delenv("UV_FIND_LINKS")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    with pytest.raises(errors.EngineInstallFailed) as caught:
-        environments.install(spec, tmp_path / "home")
-    assert caught.value.hint
-    assert "index is reachable" in caught.value.hint
-
-
-def test_pips_index_serves_uv_as_well(spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that was set for pip."""
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.delenv("UV_FIND_LINKS")
     monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv(variable, "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(errors.EngineInstallFailed) as caught:
         environments.install(spec, tmp_path / "home")
     assert "127.0.0.1:9" in caught.value.details["output"]
+    assert "index is reachable" in str(caught.value.hint)
 
 
 def test_a_setting_names_any_interpreter(spec: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

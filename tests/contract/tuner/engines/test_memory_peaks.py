@@ -1,4 +1,4 @@
-"""Peak memory of engines on a model with large weights, in multiples of these."""
+"""Memory of engines: peaks on a model with large weights, in multiples of these, and what is beyond a limit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from domain import errors
+from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
 from tuner.host import failures
@@ -19,6 +20,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 MEGABYTES = 100
 MOST = 3.5
 """Multiples of the weights. A copy in each of ONNX Runtime's sessions, or in TVM, would make it 5 and more."""
+SIZE = 12288
+"""A square matrix of float32 of this size has 576 MiB."""
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +35,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def large(archive: Path, engine_logs: Path) -> Path:
     """The model prepared, by another process than those whose memory is looked at."""
     with start("onnx", engine_logs / "preparing.log") as engine:
-        return _prepare(engine, archive)
-
-
-def _prepare(engine: EngineSession, archive: Path) -> Path:
-    path = archive.with_name("prepared.onnx")
-    engine.request("prepare", {"path": str(archive), "input_shapes": {}, "out_path": str(path)}, timeout=120)
+        path = archive.with_name("prepared.onnx")
+        engine.request("prepare", {"path": str(archive), "input_shapes": {}, "out_path": str(path)}, timeout=120)
     return path
 
 
@@ -50,14 +49,16 @@ def _inputs(engine: EngineSession, folder: Path, model: Path) -> str:
 
 def _peak(engine: EngineSession) -> float:
     """The most memory that the process has had so far, in multiples of the weights."""
-    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{engine.pid}/status").read_text())
-    assert found
-    return int(found[1]) * 1024 / (MEGABYTES * 10**6)
+    return _status(engine, "VmHWM") / (MEGABYTES * 10**6)
 
 
 def _data(engine: EngineSession) -> int:
     """Size of the process's data segment in bytes, which ``limit_memory`` limits."""
-    found = re.search(r"VmData:\s+(\d+)", Path(f"/proc/{engine.pid}/status").read_text())
+    return _status(engine, "VmData")
+
+
+def _status(engine: EngineSession, field: str) -> int:
+    found = re.search(rf"{field}:\s+(\d+)", Path(f"/proc/{engine.pid}/status").read_text())
     assert found
     return int(found[1]) * 1024
 
@@ -134,3 +135,29 @@ def test_large_weights_beyond_the_limit_are_refused_and_the_engine_goes_on(
         assert failures.needs_memory(caught.value), caught.value
         assert _data(engine) - used < MEGABYTES // 4 * 10**6, "the weights are still in memory"
         engine.request(method, params(prepared, str(inputs[0])), timeout=100)
+
+
+@pytest.mark.parametrize(("name", "method"), [("onnx", "run"), ("relay", "compile"), ("relax", "compile")])
+def test_a_constant_beyond_the_limit_is_refused_and_the_engine_goes_on(
+    tmp_path: Path,
+    engine_logs: Path,
+    reference: EngineSession,
+    prepared: Path,
+    inputs: list[Path],
+    name: str,
+    method: str,
+) -> None:
+    (tmp_path / "hostile.onnx").write_bytes(models.large_constant(SIZE))
+    given = asking.make_inputs(reference, [{"name": "x", "dtype": "float32", "shape": [1, 1]}], tmp_path)
+    build: dict[str, Any] = {"target": "llvm", "tuner": None, "records": None, "options": {}, "threads": 1}
+
+    def asked(model: Path, given: Path) -> dict[str, Any]:
+        run = {"path": str(model), "inputs": str(given), "threads": 1, "outputs": str(tmp_path / "outputs.npz")}
+        return run if method == "run" else {**build, "model": str(model), "out_dir": str(tmp_path / "build")}
+
+    with start(name, engine_logs / f"memory-{name}.log") as engine:
+        engine.limit_memory(_data(engine) + 400 * 1024**2)
+        with pytest.raises(errors.EngineError) as caught:
+            engine.request(method, asked(tmp_path / "hostile.onnx", given), timeout=100)
+        assert failures.needs_memory(caught.value), caught.value
+        engine.request(method, asked(prepared, inputs[0]), timeout=100)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,13 @@ def emulator() -> list[str]:
     if not shutil.which(f"{ARM}-gcc") or not shutil.which("qemu-aarch64"):
         pytest.skip(f"no compiler or emulator: apt install gcc-{ARM} qemu-user")
     return ["qemu-aarch64", "-L", f"/usr/{ARM}"]
+
+
+def run(command: Sequence[str | Path], *, timeout: float = 60, **more: Any) -> str:
+    """What a program prints that ends well and writes no errors."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout, check=False, **more)
+    assert (done.returncode, done.stderr) == (0, ""), f"{command}: status {done.returncode}: {done.stderr[-3000:]}"
+    return done.stdout
 
 
 def symbols(library: Path, kind: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import models
+from tests.support import binaries, models
 from tests.support.binaries import copy_with_libc
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, manifest, start
@@ -167,9 +167,7 @@ def test_a_library_runs_where_there_is_nothing_but_libc(built: Path, inputs: lis
     program, root = in_c(built), tmp_path / "root"
     copy_with_libc(root, program, built / "libmodel.so")
     asking.inside("onnx", TO_BYTES, inputs[0], root / "inputs", "image")
-    command = ["chroot", root, program, "/inputs", "/outputs", built / "libmodel.so"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    binaries.run(["chroot", root, program, "/inputs", "/outputs", built / "libmodel.so"])
     run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
     asking.inside("onnx", TO_BYTES, tmp_path / "alone.npz", tmp_path / "expected", "scores")
     assert (root / "outputs").read_bytes() == (tmp_path / "expected").read_bytes()
@@ -184,8 +182,7 @@ def test_a_library_is_clean_under_valgrind(twin: Twin, inputs: list[Path], tmp_p
     asking.inside("onnx", TO_BYTES, inputs[0], tmp_path / "inputs", "image")
     program = [in_c(built), tmp_path / "inputs", tmp_path / "outputs", built / "libmodel.so"]
     command = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", *program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    binaries.run(command, timeout=120)
     run_alone(built / "libmodel.so", inputs[0], tmp_path / "alone.npz")
     asking.inside("onnx", TO_BYTES, tmp_path / "alone.npz", tmp_path / "expected", "scores")
     assert (tmp_path / "outputs").read_bytes() == (tmp_path / "expected").read_bytes()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import binaries
 from tests.support.binaries import ARM, assert_old_glibc_alone, emulator
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, start
@@ -53,8 +54,7 @@ def test_a_library_for_another_machine_computes_the_same(
     asking.inside("onnx", TO_BYTES, inputs[0], tmp_path / "inputs")
     emulated = [*emulator(), "-cpu", "cortex-a72", crossed / name]
     command = [*emulated, tmp_path / "inputs", tmp_path / "outputs", crossed / "libmodel.so"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    binaries.run(command)
     asking.inside("onnx", TO_ARRAYS, tmp_path / "outputs", tmp_path / "actual.npz")
     [output] = asking.compare_with_model(reference, prepared, inputs[0], tmp_path / "actual.npz")
     assert output["passed"], output

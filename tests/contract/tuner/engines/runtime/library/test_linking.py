@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import binaries
 from tests.support.binaries import ARM, assert_old_glibc_alone, copy_with_libc, emulator, symbols
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import start
@@ -102,9 +103,7 @@ def checks(library: Path) -> Path:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root folder")
 def test_a_library_runs_where_there_is_nothing_but_libc(checks: Path, library: Path, tmp_path: Path) -> None:
     copy_with_libc(tmp_path, checks, library)
-    command = ["chroot", tmp_path, checks, library, "runs"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    binaries.run(["chroot", tmp_path, checks, library, "runs"])
 
 
 @pytest.mark.parametrize("path", sorted(linking.DRIVER.glob("*.c")), ids=lambda path: path.name)
@@ -131,8 +130,7 @@ def test_the_driver_is_clean_under_valgrind(checks: Path, library: Path) -> None
     if not shutil.which("valgrind"):
         pytest.skip("valgrind is missing: apt install valgrind")
     command = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", checks, library, "errors"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    binaries.run(command)
 
 
 @pytest.mark.parametrize("compiler", ["gcc", f"{ARM}-gcc"])
@@ -155,14 +153,12 @@ def test_functions_of_libm_return_what_the_newest_versions_do(tmp_path: Path, co
     assert_old_glibc_alone(tmp_path / "libcaller.so")
     options = (*WARNINGS, "-O1", "-fno-builtin", HERE / "functions.c", tmp_path / "libcaller.so")
     gcc(*options, "-o", tmp_path / "functions", "-lm", compiler=compiler)
-    done = subprocess.run([*emulated, tmp_path / "functions"], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
+    assert binaries.run([*emulated, tmp_path / "functions"]) == ""
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_program_without_python_uses_a_library(checks: Path, library: Path, case: str) -> None:
-    done = subprocess.run([checks, library, case], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    binaries.run([checks, library, case])
 
 
 def test_threads_are_no_more_than_the_cpus_of_the_affinity_mask(checks: Path, library: Path) -> None:
@@ -219,8 +215,7 @@ def test_a_library_serves_programs_of_the_version_before(library: Path, tmp_path
     (tmp_path / "tunesmith.h").write_text(of_version(library.parent / "tunesmith.h", 1))
     old = program(tmp_path)
     for case in ("description", "runs", "errors"):
-        done = subprocess.run([old, library, case], capture_output=True, text=True, timeout=60, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        binaries.run([old, library, case])
 
 
 @pytest.fixture(scope="module", params=[0, 1, 127])
@@ -361,9 +356,8 @@ def test_a_static_program_has_two_models(tmp_path: Path, max_bytes_inside: int) 
     gcc(*WARNINGS, "-static", tmp_path / "main.c", *archives, "-lm", "-lpthread", "-o", tmp_path / "main")
     # Found on the PATH: the program has no folder in its name.
     environment = {"PATH": str(tmp_path)}
-    done = subprocess.run(["main"], env=environment, capture_output=True, text=True, timeout=60, check=False)
     # The weights are 0, 1, 2, 3, 0, ..., and twice that.
-    assert (done.returncode, done.stdout) == (0, "a1 0 1536\nb2 0 3072\n")
+    assert binaries.run(["main"], env=environment) == "a1 0 1536\nb2 0 3072\n"
 
 
 def test_a_library_for_another_machine_runs_there(tmp_path: Path) -> None:
@@ -373,8 +367,7 @@ def test_a_library_for_another_machine_runs_there(tmp_path: Path) -> None:
     checks = program(tmp_path, compiler=compiler)
 
     def run(cpu: str, case: str) -> str:
-        command = [*emulated, "-cpu", cpu, checks, library, case]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return binaries.run([*emulated, "-cpu", cpu, checks, library, case])
 
     # A Cortex-A53 as qemu emulates it has no dot product.
     assert run("cortex-a53", "create").startswith("2 this CPU lacks dotprod, which the model was compiled for")
@@ -396,7 +389,4 @@ def test_the_driver_is_clean_under_sanitizers(tmp_path: Path, sanitizer: str) ->
     cases = ("runs", "errors", "threads", "placement")
     checks = program(tmp_path, *options, "-g")
     for case in cases:
-        done = subprocess.run(
-            [checks, tmp_path / "libmodel.so", case], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, ""), case
+        binaries.run([checks, tmp_path / "libmodel.so", case], timeout=120)

@@ -20,6 +20,7 @@ from tests.contract.tuner.engines.runtime.library.test_linking import (
     gcc,
     kernels,
 )
+from tests.support import binaries
 from tests.support.binaries import ARM, assert_old_glibc_alone, emulator, symbols
 from tuner.engines.runtime.library import linking, sizes, source
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, Plan, Workspace
@@ -89,12 +90,6 @@ def program(folder: Path, *options: str, compiler: str = "gcc") -> Path:
     return folder / "sized"
 
 
-def check(command: list[str | Path], timeout: int = 60) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), command[-1]
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sized")
@@ -105,11 +100,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_program_without_python_uses_several_sizes(library: Path, case: str) -> None:
-    check([library.with_name("sized"), library, case])
+    binaries.run([library.with_name("sized"), library, case])
 
 
 def test_the_size_of_an_entry_point_costs_no_microsecond_more(library: Path) -> None:
-    overheads = [int(check([library.with_name("sized"), library, "overhead"])) for _ in range(3)]
+    overheads = [int(binaries.run([library.with_name("sized"), library, "overhead"])) for _ in range(3)]
     assert min(overheads) < 1000, overheads
 
 
@@ -137,7 +132,7 @@ def test_sizes_between_are_clean_under_sanitizers(tmp_path: Path, sanitizer: str
     linked(tmp_path, str(compiler))
     checks = program(tmp_path, *options, "-g")
     for case in ("grid", "errors", "single", "threads"):
-        check([checks, tmp_path / "libmodel.so", case], timeout=200)
+        binaries.run([checks, tmp_path / "libmodel.so", case], timeout=200)
 
 
 @pytest.mark.parametrize("max_bytes_inside", [1_000_000, 1000])
@@ -148,11 +143,11 @@ def test_a_static_program_has_several_sizes(tmp_path: Path, max_bytes_inside: in
         assert (tmp_path / "libmodel.weights").stat().st_size == len(WEIGHTS)
         shutil.copyfile(tmp_path / "libmodel.weights", tmp_path / "libmodel-abc.weights")
         program(tmp_path)
-        check([tmp_path / "sized", tmp_path / "libmodel.so", "grid"])
+        binaries.run([tmp_path / "sized", tmp_path / "libmodel.so", "grid"])
     named = ("-DLINKED=tunesmith_get_api_abc", "-include", str(tmp_path / "libmodel.h"))
     static = program(tmp_path, "-static", *named, str(tmp_path / "libmodel.a"), "-lm", "-lpthread")
     for case in ("grid", "errors", "threads"):
-        check([static, "", case])
+        binaries.run([static, "", case])
 
 
 def test_several_sizes_for_another_machine_run_there(tmp_path: Path) -> None:
@@ -161,7 +156,7 @@ def test_several_sizes_for_another_machine_run_there(tmp_path: Path) -> None:
     assert_old_glibc_alone(tmp_path / "libmodel.so")
     checks = program(tmp_path, compiler=f"{ARM}-gcc")
     for case in ("grid", "errors", "single"):
-        check([*emulated, "-cpu", "max", checks, tmp_path / "libmodel.so", case], timeout=200)
+        binaries.run([*emulated, "-cpu", "max", checks, tmp_path / "libmodel.so", case], timeout=200)
 
 
 IN_CXX = """
@@ -194,7 +189,7 @@ def test_the_cxx_header_has_shapes_too(library: Path, tmp_path: Path) -> None:
     headers = Path(wheels.__file__).parent / "interface"
     options = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", headers, "-I", library.parent)
     gcc(*options, tmp_path / "main.cpp", "-o", tmp_path / "main", "-ldl", compiler="g++")
-    check([tmp_path / "main", library])
+    binaries.run([tmp_path / "main", library])
 
 
 @pytest.fixture(scope="module")

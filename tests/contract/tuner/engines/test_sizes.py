@@ -75,19 +75,41 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(
-    twin: Twin, reference: EngineSession, folder: Path, size: tuple[int, int], content: bytes | None = None, **more: Any
+    twin: Twin, reference: EngineSession, folder: Path, content: bytes, shapes: dict[str, list[int]], **more: Any
 ) -> Path:
     """The folder of a part's build."""
     folder.mkdir()
-    shapes = more.pop("shapes", {"ids": list(size), "mask": list(size)})
-    prepared, _ = asking.prepare(reference, content or models.masked_sentences(), folder, **shapes)
+    prepared, _ = asking.prepare(reference, content, folder, **shapes)
     answer = asking.build(twin.session, twin.place, folder / "out", model=str(prepared), part=True, **more)
     assert {"libmodel.so", "model.part"} <= set(answer["files"])
     return folder / "out"
 
 
+def build_sentences(twin: Twin, reference: EngineSession, folder: Path, size: tuple[int, int], **more: Any) -> Path:
+    shapes = {"ids": list(size), "mask": list(size)}
+    return build(twin, reference, folder, models.masked_sentences(), shapes, **more)
+
+
 def all_sizes(twin: Twin, reference: EngineSession, folder: Path) -> dict[tuple[int, ...], Path]:
-    return {size: build(twin, reference, folder / f"{size[0]}x{size[1]}", size, threads=2) for size in SIZES}
+    return {size: build_sentences(twin, reference, folder / f"{size[0]}x{size[1]}", size, threads=2) for size in SIZES}
+
+
+def join_batches(
+    parts: list[tuple[int, Twin, float]],
+    reference: EngineSession,
+    content: bytes,
+    shape: dict[str, list[int]],
+    folder: Path,
+) -> dict[str, Any]:
+    """Join builds for batches, each by a twin, in ``folder / "joined"``; ``shape`` is that of a row of the input."""
+    built = []
+    for batch, twin, seconds in parts:
+        shapes = {name: [batch, *row] for name, row in shape.items()}
+        path = build(twin, reference, folder / str(batch), content, shapes) / "model.part"
+        built.append({"name": f"batch={batch}", "path": str(path), "values": [batch], "seconds": seconds})
+    inputs = {name: ["batch", *[None] * len(row)] for name, row in shape.items()}
+    more = {"parts": built, "dimensions": DIMENSIONS[:1], "inputs": inputs, "padding": {}}
+    return join(twin, {}, folder / "joined", **more)
 
 
 @pytest.fixture(scope="module")
@@ -421,21 +443,8 @@ for rows in range(1, 24):
 
 def test_batches_of_pictures_share_weights_and_one_arena(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(models.small_network())
-    parts = []
-    for batch in (1, 2, 8):
-        shapes = {"image": [batch, 3, 128, 128]}
-        folder = build(twin, reference, tmp_path / str(batch), (batch, 0), models.small_network(), shapes=shapes)
-        parts.append(
-            {"name": f"batch={batch}", "path": str(folder / "model.part"), "values": [batch], "seconds": batch}
-        )
-    params = {
-        **described(twin, {}, tmp_path / "joined"),
-        "parts": parts,
-        "dimensions": DIMENSIONS[:1],
-        "inputs": {"image": ["batch", None, None, None]},
-        "padding": {},
-    }
-    answer = twin.session.request("join", params, timeout=200)
+    parts = [(batch, twin, float(batch)) for batch in (1, 2, 8)]
+    answer = join_batches(parts, reference, models.small_network(), {"image": [3, 128, 128]}, tmp_path)
     assert answer["exact"] == []
     assert answer["weight_bytes"] <= answer["separate_weight_bytes"]
     asking.inside("onnx", BATCHES_OF_PICTURES, tmp_path / "joined" / "libmodel.so", tmp_path / "model.onnx")
@@ -458,19 +467,8 @@ print(session.metadata["toolchain"])
 def test_entry_points_of_both_engines_sort_by_functions_of_the_driver(
     relay_twin: Twin, relax_twin: Twin, reference: EngineSession, tmp_path: Path
 ) -> None:
-    parts = []
-    for batch, twin in ((1, relay_twin), (2, relax_twin), (4, relay_twin), (6, relax_twin)):
-        shapes = {"x": [batch, 40]}
-        folder = build(twin, reference, tmp_path / str(batch), (batch, 40), models.best_columns(), shapes=shapes)
-        parts.append({"name": f"batch={batch}", "path": str(folder / "model.part"), "values": [batch], "seconds": 1})
-    params = {
-        **described(relax_twin, {}, tmp_path / "joined"),
-        "parts": parts,
-        "dimensions": DIMENSIONS[:1],
-        "inputs": {"x": ["batch", None]},
-        "padding": {},
-    }
-    relax_twin.session.request("join", params, timeout=200)
+    parts = [(batch, twin, 1.0) for batch, twin in ((1, relay_twin), (2, relax_twin), (4, relay_twin), (6, relax_twin))]
+    join_batches(parts, reference, models.best_columns(), {"x": [40]}, tmp_path)
     told = asking.inside("onnx", SORTED, tmp_path / "joined" / "libmodel.so").strip()
     assert [each.partition(",")[0] for each in told.split("; ")] == ["relay", "relax"]
 
@@ -508,7 +506,7 @@ def test_one_part_becomes_a_library_as_compile_writes_it(
 
 
 def test_equal_builds_make_equal_parts(twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    parts = [build(twin, reference, tmp_path / str(number), (1, 16)) / "model.part" for number in range(2)]
+    parts = [build_sentences(twin, reference, tmp_path / str(number), (1, 16)) / "model.part" for number in range(2)]
     assert parts[0].read_bytes() == parts[1].read_bytes()
     with tarfile.open(parts[0]) as archive:
         assert archive.getnames()[:3] == ["plan.json", "weights.bin", "kernels-0.o"]
@@ -545,9 +543,9 @@ def test_parts_that_do_not_fit_together_are_refused(
     relay_parts: dict[tuple[int, ...], Path],
     tmp_path: Path,
 ) -> None:
-    one = build(relay_twin, reference, tmp_path / "one", (1, 16), threads=1)
+    one = build_sentences(relay_twin, reference, tmp_path / "one", (1, 16), threads=1)
     shapes = {"image": [1, 3, 16, 16]}
-    other = build(relay_twin, reference, tmp_path / "other", (1, 3), models.small_network(), shapes=shapes, threads=2)
+    other = build(relay_twin, reference, tmp_path / "other", models.small_network(), shapes, threads=2)
     two = {size: relay_parts[size] for size in ((4, 16), (4, 32))}
     for folders, changes, text in (
         ({(1, 16): one, **two}, {}, "the parts were tuned for different numbers of threads: [1, 2]"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import time
 from pathlib import Path
 
+from tests.support.waiting import until
 from tuner.host import orphans
 from tuner.host.session import EngineSession
 
@@ -14,13 +14,8 @@ def pid_of(engine: EngineSession) -> int:
     return int(engine.request("echo", {}, timeout=10)["pid"])
 
 
-def gone(pids: list[int], within: float = 5.0) -> bool:
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if not any(orphans.start_time(pid) for pid in pids):
-            return True
-        time.sleep(0.02)
-    return False
+def await_end(pids: list[int]) -> None:
+    until(lambda: not any(orphans.start_time(pid) for pid in pids), seconds=5)
 
 
 def fork_servers(engine: EngineSession) -> dict[int, list[int]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from domain import errors
-from tests.contract.tuner.engine_processes import gone, open_descriptors, pid_of
+from tests.contract.tuner.engine_processes import await_end, open_descriptors, pid_of
 from tests.support.tuner import sandboxed
 from tests.support.tuner.fixtures import MISBEHAVING, Start
 from tuner.engines.protocol import messages
@@ -205,7 +205,7 @@ def test_an_engine_that_hangs_up_and_lives_on_is_ended(engine: EngineSession) ->
     pid = pid_of(engine)
     with pytest.raises(errors.EngineGarbled, match="closed its event descriptor"):
         engine.request("hang_up", {}, timeout=20)
-    assert gone([pid])
+    await_end([pid])
 
 
 def test_a_long_request_to_an_engine_that_does_not_read_ends_in_time(start: Start) -> None:

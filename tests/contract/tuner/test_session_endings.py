@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from domain import errors
-from tests.contract.tuner.engine_processes import gone, open_descriptors, pid_of
+from tests.contract.tuner.engine_processes import await_end, open_descriptors, pid_of
 from tests.support.tuner.fixtures import Start
 from tuner.host import orphans
 from tuner.host.catalogue import ROOT
@@ -29,7 +29,7 @@ def test_everything_an_engine_started_ends_with_it(engine: EngineSession, how: s
     pids = [answer["engine"], *answer["pids"]]
     assert all(orphans.start_time(pid) for pid in pids)
     getattr(engine, how)()
-    assert gone(pids)
+    await_end(pids)
 
 
 @pytest.mark.usefixtures("no_child_left")
@@ -72,12 +72,12 @@ time.sleep(600)
 @pytest.mark.parametrize("state", ["idle", "busy"])
 def test_a_killed_host_takes_its_engine_along(tmp_path: Path, state: str) -> None:
     engine, of_group, deaf, escaped = killed_host(tmp_path, state)
-    assert gone([engine, of_group, deaf])
+    await_end([engine, of_group, deaf])
     # The one that left its group is for the next start to find. A process whose threads still end counts as gone
     # already, and may be found with it.
     assert orphans.start_time(escaped)
     assert escaped in sweep(tmp_path)
-    assert gone([escaped])
+    await_end([escaped])
     assert sweep(tmp_path) == []
     assert not list((tmp_path / "run" / "engines").iterdir())
 

@@ -6,17 +6,16 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.servers.processes import free_port
+from tests.support.waiting import until
 from tuner.engines.runtime.trackers import DeviceOffer, Ticket, Tracker, TrackerSilent
 
 KEY = "board"
-_START_SECONDS = 60.0
 
 
 @dataclass(kw_only=True)
@@ -43,7 +42,7 @@ class Rack:
 
     def start_tracker(self) -> None:
         self._start("tracker", "rpc_tracker", "--host=127.0.0.1", f"--port={self.port}", f"--port-end={self.port + 1}")
-        _wait(self._answers)
+        until(self._answers)
 
     def start_servers(self, count: int, key: str = KEY) -> list[str]:
         """``HOST:PORT`` of each, all registered."""
@@ -54,7 +53,7 @@ class Rack:
             place = (f"--port={port}", f"--port-end={port + 1}", f"--tracker={self.address}", f"--key={key}")
             self._start(devices[-1], "rpc_server", "--host=127.0.0.1", *place)
             self._keys[devices[-1]] = key
-        _wait(lambda: self.registered(key) >= set(devices))
+        until(lambda: self.registered(key) >= set(devices))
         return devices
 
     def registered(self, key: str = KEY) -> set[str]:
@@ -86,7 +85,7 @@ class Rack:
             return _polled(tickets, offers)
 
         try:
-            _wait(are_there)
+            until(are_there)
         finally:
             for ticket in tickets:
                 ticket.leave()
@@ -143,10 +142,3 @@ def _polled(tickets: list[Ticket], offers: list[DeviceOffer]) -> bool:
             tickets.remove(ticket)
             ticket.leave()
     return not tickets
-
-
-def _wait(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + _START_SECONDS
-    while not is_so():
-        assert time.monotonic() < ends, "it did not start"
-        time.sleep(0.05)

@@ -36,10 +36,10 @@ def _audit(twin: Twin, folder: Path, *lines: str, **more: Any) -> Json:
     return twin.session.request("audit", {**twin.place, "records": records, **more}, timeout=300)
 
 
-def _with_tile(line: str, knob: str, size: int) -> str:
+def _with_tile(line: str, size: int) -> str:
     record = json.loads(line)
     for entity in record["config"]["entity"]:
-        if entity[0] == knob:
+        if entity[0] == "tile_k":
             entity[2][-1] = size
     record["result"][0] = [1e-9]
     # Not as TVM spaces it: answers name lines as they were given.
@@ -66,7 +66,7 @@ def test_what_is_right_passes(twin: Twin, lines: dict[str, str], tmp_path: Path)
 def test_what_is_wrong_is_named(twin: Twin, lines: dict[str, str], tmp_path: Path) -> None:
     first = next(iter(lines.values()))
     # Of 16 products AutoTVM's adds up 15.
-    wrong = _with_tile(lines["dense_nopack.x86"], "tile_k", 3) if twin.name == "relay" else _rounding(first)
+    wrong = _with_tile(lines["dense_nopack.x86"], 3) if twin.name == "relay" else _rounding(first)
     audited = _audit(twin, tmp_path, first, wrong, *list(lines.values())[-1:])
     assert [each["line"] for each in audited["wrong"]] == [wrong], audited
     assert 1e-4 < audited["wrong"][0]["max_rel"] < 10
@@ -81,7 +81,7 @@ def test_what_runs_elsewhere_is_skipped(twin: Twin, lines: dict[str, str], tmp_p
 
 @pytest.mark.parametrize("twin", ["relay"], indirect=True)
 def test_what_does_not_build_is_told_apart(twin: Twin, lines: dict[str, str], tmp_path: Path) -> None:
-    broken = _with_tile(lines["dense_pack.x86"], "tile_k", 0)
+    broken = _with_tile(lines["dense_pack.x86"], 0)
     audited = _audit(twin, tmp_path, broken, lines["conv2d_NCHWc.x86"])
     [failed] = audited["failed"]
     assert (audited["checked"], audited["wrong"], failed["line"]) == (2, [], broken)
@@ -91,7 +91,7 @@ def test_what_does_not_build_is_told_apart(twin: Twin, lines: dict[str, str], tm
 
 @pytest.mark.parametrize("twin", ["relay"], indirect=True)
 def test_only_what_a_build_would_choose_is_run(twin: Twin, lines: dict[str, str], tmp_path: Path) -> None:
-    slower = _with_tile(lines["dense_nopack.x86"], "tile_k", 3).replace("1e-09", "9.0")
+    slower = _with_tile(lines["dense_nopack.x86"], 3).replace("1e-09", "9.0")
     assert "9.0" in slower
     audited = _audit(twin, tmp_path, slower, lines["dense_nopack.x86"])
     assert (audited["checked"], audited["wrong"]) == (1, [])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from domain.ports import Canceled
-from tests.contract.tuner.engine_processes import gone
+from tests.contract.tuner.engine_processes import await_end
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, start
 
@@ -65,4 +65,4 @@ def test_a_canceled_request_ends_at_once(
             engine.request(method, params, timeout=100, canceled=canceled)
         assert time.monotonic() - canceled_at < MOST_SECONDS
         # Killed children wait for init to reap them.
-        assert gone(list(seen))
+        await_end(list(seen))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.tuner.engines.runtime import example_calls
+from tests.support.waiting import until
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime.processes import (
     Child,
@@ -184,9 +185,7 @@ def test_one_that_was_never_ready_ends_with_its_connection(server: ForkServer) -
     one.start()
     one.kill()
     parent = ask(other, "whoami").value[1]
-    deadline = time.monotonic() + _SECONDS
-    while len(_children(parent)) > 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: len(_children(parent)) <= 1, seconds=_SECONDS)
     assert _children(parent) == [ask(other, "whoami").value[0]]
 
 
@@ -269,10 +268,7 @@ def _children(parent: int) -> list[int]:
 
 
 def _await_end(process: int) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while _lives(process) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _lives(process)
+    until(lambda: not _lives(process), seconds=_SECONDS)
 
 
 def _lives(process: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 import pytest
 
@@ -17,24 +17,26 @@ import tvm
 from tuner.engines.runtime import compiling, prefetching
 from tuner.engines.runtime.targets import native_cpu
 
-rows, inner, columns, threads = map(int, sys.argv[1:])
 native = native_cpu(tvm)
 """
 
 AFTER = """
-results, code = [], []
-generator = np.random.default_rng(0)
-operands = [generator.standard_normal(shape, np.float32) for shape in ((rows, inner), (columns // 32, inner, 32))]
-result = np.zeros((rows, columns), np.float32)
-for paid in ((), (native,)):
-    prefetching._CPUS = paid
-    module = build()
-    tensors = [tensor(each) for each in (*operands, result)]
-    module["product"](*tensors)
-    results.append(tensors[-1].numpy())
-    code.append(source(module).count("@llvm.prefetch"))
-assert np.allclose(results[0], operands[0] @ operands[1].transpose(1, 0, 2).reshape(inner, columns), atol=1e-2)
-print(json.dumps({"calls": code, "same": bool((results[0] == results[1]).all())}))
+told = []
+for rows, inner, columns, threads in json.loads(sys.argv[1]):
+    results, code = [], []
+    generator = np.random.default_rng(0)
+    operands = [generator.standard_normal(shape, np.float32) for shape in ((rows, inner), (columns // 32, inner, 32))]
+    result = np.zeros((rows, columns), np.float32)
+    for paid in ((), (native,)):
+        prefetching._CPUS = paid
+        module = build()
+        tensors = [tensor(each) for each in (*operands, result)]
+        module["product"](*tensors)
+        results.append(tensors[-1].numpy())
+        code.append(source(module).count("@llvm.prefetch"))
+    assert np.allclose(results[0], operands[0] @ operands[1].transpose(1, 0, 2).reshape(inner, columns), atol=1e-2)
+    told.append({"calls": code, "same": bool((results[0] == results[1]).all())})
+print(json.dumps(told))
 """
 
 RELAX = """
@@ -89,25 +91,15 @@ LARGE, SMALL, MANY = (8, 512, 512), (8, 64, 64), (1024, 512, 512)
 """Rows, inner dimension and columns: 1 MiB of weights, 16 KiB, and 1 MiB for many rows."""
 
 
-def asked(engine: str, sizes: tuple[int, int, int], threads: int = 1) -> Any:
-    return asking.told_inside(engine, BEFORE + BUILDS[engine] + AFTER, *map(str, (*sizes, threads)))
-
-
 @pytest.mark.parametrize("engine", BUILDS)
-def test_products_of_few_rows_ask_for_their_weights_and_compute_the_same(engine: str) -> None:
-    found = asked(engine, LARGE)
-    without, with_prefetches = found["calls"]
+def test_products_of_few_rows_alone_ask_for_their_weights_and_all_compute_the_same(engine: str) -> None:
+    cases = [(*LARGE, 1), (*SMALL, 1), (*MANY, 1)]
+    if engine == "relax":
+        # Sums of parallel loops would no longer be in registers.
+        cases.append((*LARGE, 2))
+    few_rows, *others = asking.told_inside(engine, BEFORE + BUILDS[engine] + AFTER, json.dumps(cases))
+    without, with_prefetches = few_rows["calls"]
     assert without == 0
     assert with_prefetches > 0
-    assert found["same"]
-
-
-@pytest.mark.parametrize("engine", BUILDS)
-@pytest.mark.parametrize("sizes", [SMALL, MANY], ids=["small weights", "many rows"])
-def test_other_products_do_not_ask(engine: str, sizes: tuple[int, int, int]) -> None:
-    assert asked(engine, sizes) == {"calls": [0, 0], "same": True}
-
-
-def test_parallel_loops_of_relax_do_not_ask() -> None:
-    """Their sums would no longer be in registers."""
-    assert asked("relax", LARGE, threads=2) == {"calls": [0, 0], "same": True}
+    assert few_rows["same"]
+    assert others == [{"calls": [0, 0], "same": True}] * (len(cases) - 1)

@@ -181,37 +181,37 @@ RULES = """
 import json, sys
 from tvm import ir, tirx
 from tuner.engines.relax import importing, lowering, schedules
-build = lowering.Lowering.of({"target": sys.argv[2], "threads": 1, "rewrite": True})
-found = {}
-with build.target:
-    for variable, function in lowering.lower(importing.load(sys.argv[1]), build).functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            rule, schedule = schedules.fitting(ir.IRModule({"main": function}), build.target)
-            found[variable.name_hint] = [rule, schedule.mod.script()]
-print(json.dumps(found))
+target, *models = sys.argv[1:]
+build = lowering.Lowering.of({"target": target, "threads": 1, "rewrite": True})
+told = []
+for model in models:
+    found = {}
+    with build.target:
+        for variable, function in lowering.lower(importing.load(model), build).functions_items():
+            if isinstance(function, tirx.PrimFunc):
+                rule, schedule = schedules.fitting(ir.IRModule({"main": function}), build.target)
+                found[variable.name_hint] = [rule, schedule.mod.script()]
+    told.append(found)
+print(json.dumps(told))
 """
-
-
-def _rules(model: Path, target: str) -> dict[str, list[str]]:
-    """The rule that schedules each function of an untuned build, and the schedule."""
-    found: dict[str, list[str]] = asking.told_inside("relax", RULES, model, target)
-    return found
+"""Tells, for each model, the rule that schedules each function of an untuned build, and the schedule."""
 
 
 @pytest.mark.parametrize("cpu", ["znver4", "haswell"])
 def test_rows_are_summed_in_lanes_and_transpositions_run_in_tiles(
     reference: EngineSession, tmp_path: Path, cpu: str
 ) -> None:
-    target = f"llvm -mcpu={cpu}"
-    model = asking.prepare(reference, networks.instances(), tmp_path)[0]
-    rows = {name: found for name, found in _rules(model, target).items() if "mean" in name or "variance" in name}
+    prepared = []
+    for make in (networks.instances, networks.line_of_a_batch, networks.transposes):
+        (tmp_path / make.__name__).mkdir()
+        prepared.append(asking.prepare(reference, make(), tmp_path / make.__name__)[0])
+    instances, line, transposes = asking.told_inside("relax", RULES, f"llvm -mcpu={cpu}", *prepared)
+    rows = {name: found for name, found in instances.items() if "mean" in name or "variance" in name}
     assert {rule for rule, _ in rows.values()} == {"_by_rows"}, {name: rule for name, (rule, _) in rows.items()}
     assert all("T.vectorized" in text for _, text in rows.values())
-    model = asking.prepare(reference, networks.line_of_a_batch(), tmp_path)[0]
-    [[rule, _]] = [found for name, found in _rules(model, target).items() if "conv2d" in name]
+    [[rule, _]] = [found for name, found in line.items() if "conv2d" in name]
     assert rule == "_tiled"
-    model = asking.prepare(reference, networks.transposes(), tmp_path)[0]
-    tiled = [name for name, (_, text) in _rules(model, target).items() if "T.vectorized(T.int64(8))" in text]
+    tiled = [name for name, (_, text) in transposes.items() if "T.vectorized(T.int64(8))" in text]
     assert len(tiled) >= 2
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.contract.tuner.engines.relay.test_searching import inside
+from tests.contract.tuner.engines.relay.test_searching import inside_all
 
 pytestmark = pytest.mark.engine
 
@@ -34,14 +34,6 @@ refused = [
 told += [simplifying.relaid(np.zeros(shape, "float32"), *layouts) for *layouts, shape in refused]
 print(json.dumps(told))
 """
-
-
-def test_arrays_are_laid_out_as_tvm_does(tmp_path: Path) -> None:
-    *found, blocked, undivided, twice = inside(LAYOUTS, tmp_path)
-    assert all(equal for _, equal in found), found
-    assert (blocked, undivided, twice) == (None, None, None)
-
-
 NARROW = """
 import numpy as np
 from tuner.engines.relay import simplifying
@@ -53,13 +45,6 @@ with tvm.transform.PassContext(opt_level=3, instruments=[simplifying.Folding()])
     made = relay.transform.FoldConstant()(tvm.IRModule.from_expr(relay.Function([], blocked)))
 print(json.dumps([type(made["main"].body).__name__, made["main"].body.data.dtype]))
 """
-
-
-def test_bfloat16_stays_what_it_is(tmp_path: Path) -> None:
-    """numpy has it as uint16."""
-    assert inside(NARROW, tmp_path) == ["Constant", "bfloat16"]
-
-
 BUILDS = """
 import numpy as np
 from tuner.engines.relay import compiling, importing, simplifying
@@ -98,7 +83,23 @@ print(json.dumps([*told, len(weights(plain))]))
 """
 
 
-def test_a_build_is_that_of_tvm(tmp_path: Path) -> None:
-    first, again, weights = inside(BUILDS, tmp_path)
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return inside_all(LAYOUTS, NARROW, BUILDS, folder=tmp_path_factory.mktemp("simplifying"))
+
+
+def test_arrays_are_laid_out_as_tvm_does(told: list[Any]) -> None:
+    *found, blocked, undivided, twice = told[0]
+    assert all(equal for _, equal in found), found
+    assert (blocked, undivided, twice) == (None, None, None)
+
+
+def test_bfloat16_stays_what_it_is(told: list[Any]) -> None:
+    """numpy has it as uint16."""
+    assert told[1] == ["Constant", "bfloat16"]
+
+
+def test_a_build_is_that_of_tvm(told: list[Any]) -> None:
+    first, again, weights = told[2]
     assert first == again == [True, True]
     assert weights > 4

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +20,3 @@ def place(relax_twin: Twin) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def tasks(relax_twin: Twin) -> list[dict[str, Any]]:
     return relax_twin.tasks
-
-
-@pytest.fixture(scope="session")
-def definitions(relax_twin: Twin, tasks: list[dict[str, Any]]) -> Path:
-    return relax_twin.definitions

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.support.tuner.engines.fixtures import start
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import Twin, start
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -30,9 +31,7 @@ def test_a_gpu_build_needs_no_gpu(relax: EngineSession, gpu_place: dict[str, Any
     # The kernels for that architecture are in the library.
     assert b"sm_90" in (tmp_path / "mod.so").read_bytes()
     if not relax.hello["gpu"]:
-        with pytest.raises(errors.EngineRequestFailed) as caught:
-            relax.request("run", {"bundle": str(tmp_path), "threads": 1}, timeout=60)
-        assert caught.value.engine_code == "no_device"
+        assert asking.refusal(relax, "run", {"bundle": str(tmp_path), "threads": 1}).engine_code == "no_device"
 
 
 def test_a_missing_compiler_is_told(
@@ -41,10 +40,9 @@ def test_a_missing_compiler_is_told(
     kept = [folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "nvcc").exists()]
     monkeypatch.setenv("PATH", os.pathsep.join(kept))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "no-cuda"))
-    log = engine_logs / "relax-no-nvcc.log"
-    with start("relax", log) as engine, pytest.raises(errors.EngineRequestFailed) as caught:
-        engine.request("compile", {**gpu_place, "out_dir": str(tmp_path)}, timeout=60)
-    assert caught.value.engine_code == "compiler_missing"
+    with start("relax", engine_logs / "relax-no-nvcc.log") as engine:
+        refused = asking.refusal(engine, "compile", {**gpu_place, "out_dir": str(tmp_path)})
+    assert refused.engine_code == "compiler_missing"
 
 
 def test_tasks_of_a_gpu_are_others(
@@ -56,13 +54,10 @@ def test_tasks_of_a_gpu_are_others(
     assert found[0]["description"] == "conv2d+add+relu 1×3×16×16 ∗ 8×3×3×3 → 1×8×16×16"
 
 
-def test_tuning_without_a_gpu_is_refused(
-    relax: EngineSession, gpu_place: dict[str, Any], tasks: list[dict[str, Any]], definitions: Path, tmp_path: Path
-) -> None:
-    if relax.hello["gpu"]:
+def test_tuning_without_a_gpu_is_refused(relax_twin: Twin, gpu_place: dict[str, Any], tmp_path: Path) -> None:
+    if relax_twin.session.hello["gpu"]:
         pytest.skip("this machine has a GPU")
-    task = {"workload_key": tasks[0]["workload_key"], "task": str(definitions / tasks[0]["definition"])}
-    rest = {"trials": 1, "first_trial": 0, "spool": str(tmp_path / "j"), "measure": {}, "history": None}
+    params = {**relax_twin.workload(relax_twin.tasks[0]), **gpu_place}
     with pytest.raises(errors.EngineRequestFailed) as caught:
-        relax.request("tune", {**gpu_place, **task, **rest, "seconds": None}, timeout=60)
+        asking.tune(relax_twin.session, params, tmp_path / "j", trials=1)
     assert caught.value.engine_code == "no_device"

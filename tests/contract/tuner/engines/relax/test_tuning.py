@@ -24,7 +24,8 @@ def convolution(relax_twin: Twin) -> dict[str, Any]:
 
 
 @pytest.mark.smoke
-def test_tasks_are_extracted_with_weights(tasks: list[dict[str, Any]], definitions: Path) -> None:
+def test_tasks_are_extracted_with_weights(relax_twin: Twin) -> None:
+    tasks = relax_twin.tasks
     assert [task["position"] for task in tasks] == list(range(len(tasks)))
     work = [task["flop"] * task["weight"] for task in tasks]
     assert work == sorted(work, reverse=True)
@@ -33,7 +34,7 @@ def test_tasks_are_extracted_with_weights(tasks: list[dict[str, Any]], definitio
     assert first["name"] == "fused_conv2d_add_relu"
     assert first["flop"] == pytest.approx(2 * 16 * 16 * 8 * 27, rel=0.1)
     assert (first["weight"], first["space_size"]) == (1, ENDLESS)
-    key, module = json.loads((definitions / first["definition"]).read_text())
+    key, module = json.loads((relax_twin.definitions / first["definition"]).read_text())
     assert key == first["workload_key"]
     assert module
 

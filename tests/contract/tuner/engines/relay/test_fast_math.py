@@ -1,4 +1,4 @@
-"""What is computed in vectors is as exact as float32 is, and only builds that may be rewritten compute so."""
+"""What is computed in vectors is as exact as float32 is, only builds that may be rewritten compute so, and shuffles."""
 
 from __future__ import annotations
 
@@ -91,6 +91,32 @@ even = applied(lambda x: relay.nn.lrn(x, size=4), IMAGE)
 print(json.dumps({"cases": told, "sigmoid": sigmoid.tolist(), "exp": [str(value) for value in exponential],
                   "half": half, "kept": kept, "even": even}))
 """
+SHUFFLES = """
+def shuffled(x, filled, axes=(0, 2, 1, 3, 4)):
+    y = relay.transpose(relay.reshape(relay.nn.relu(x), (1, 4, 6, 5, 5)), axes)
+    y = relay.reshape(y, (1, 24, 5, 5))
+    if filled:
+        y = relay.nn.pad(relay.reshape(y, (1, 4, 6, 5, 5)), ((0, 0), (0, 0), (0, 2), (0, 0), (0, 0)))
+        y = relay.reshape(y, (1, 32, 5, 5))
+    return relay.nn.relu(y - relay.const(np.float32(1)))
+
+def kernels(function, rewritten):
+    x = relay.var("x", shape=(1, 24, 5, 5))
+    module = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], function(x))))
+    module = fast_math.keep_apart(module) if rewritten else module
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(module, target=TARGET)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
+    executor.set_input("x", np.arange(600, dtype="float32").reshape(1, 24, 5, 5))
+    executor.run()
+    return library.get_graph_json().count('"op": "tvm_op"'), executor.get_output(0).numpy()
+
+told = []
+for filled, axes in ((False, (0, 2, 1, 3, 4)), (True, (0, 2, 1, 3, 4)), (False, (0, 1, 2, 4, 3))):
+    (before, expected), (after, found) = (kernels(lambda x: shuffled(x, filled, axes), each) for each in (False, True))
+    told.append([before, after, bool((found == expected).all())])
+print(json.dumps(told))
+"""
 BUILDS = """
 import sys
 import onnx
@@ -112,7 +138,7 @@ SLOW = {"exp", "tanh", "erf", "sigmoid", "nn.softmax", "nn.lrn", "power", "divid
 
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    return inside_all(FUNCTIONS, BUILDS, folder=tmp_path_factory.mktemp("fast-math"))
+    return inside_all(FUNCTIONS, SHUFFLES, BUILDS, folder=tmp_path_factory.mktemp("fast-math"))
 
 
 def test_functions_are_exact_to_a_few_units_in_the_last_place(computed: list[Any]) -> None:
@@ -130,4 +156,11 @@ def test_functions_are_exact_to_a_few_units_in_the_last_place(computed: list[Any
 
 
 def test_only_builds_that_may_be_rewritten_compute_so(computed: list[Any]) -> None:
-    assert computed[1] == {"autotvm": [True, False], "ansor": [True, False], "fp16": [True, False]}
+    assert computed[2] == {"autotvm": [True, False], "ansor": [True, False], "fp16": [True, False]}
+
+
+def test_shuffles_of_channels_end_a_kernel_after_their_padding(computed: list[Any]) -> None:
+    plain, filled, other = computed[1]
+    assert plain == [1, 2, True]
+    assert filled == [1, 2, True]
+    assert other == [1, 1, True]

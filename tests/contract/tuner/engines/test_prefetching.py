@@ -14,10 +14,18 @@ BEFORE = """
 import json, sys, tempfile
 import numpy as np
 import tvm
+from tvm import te
 from tuner.engines.runtime import compiling, prefetching
 from tuner.engines.runtime.targets import native_cpu
 
 native = native_cpu(tvm)
+
+def tensors_of_a_product():
+    a = te.placeholder((rows, inner), name="a")
+    w = te.placeholder((columns // 32, inner, 32), name="w")
+    k = te.reduce_axis((0, inner), "k")
+    product = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * w[j // 32, k, j % 32], k), name="product")
+    return [a, w, product]
 """
 
 AFTER = """
@@ -40,15 +48,11 @@ print(json.dumps(told))
 """
 
 RELAX = """
-from tvm import s_tir, te
+from tvm import s_tir
 from tuner.engines.relax import prefetching as own
 
 def build():
-    a = te.placeholder((rows, inner), name="a")
-    w = te.placeholder((columns // 32, inner, 32), name="w")
-    k = te.reduce_axis((0, inner), "k")
-    product = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * w[j // 32, k, j % 32], k), name="product")
-    schedule = s_tir.Schedule(te.create_prim_func([a, w, product]))
+    schedule = s_tir.Schedule(te.create_prim_func(tensors_of_a_product()))
     block = schedule.get_sblock("product")
     i, j, k = schedule.get_loops(block)
     panel, vectors, lanes = schedule.split(j, [None, 2, 16])
@@ -62,15 +66,11 @@ tensor, source = tvm.runtime.tensor, lambda module: module.inspect_source("ll")
 """
 
 RELAY = """
-from tvm import te
 from tuner.engines.relay import prefetching as own
 from tuner.engines.relay.release import RELEASE
 
 def build():
-    a = te.placeholder((rows, inner), name="a")
-    w = te.placeholder((columns // 32, inner, 32), name="w")
-    k = te.reduce_axis((0, inner), "k")
-    product = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * w[j // 32, k, j % 32], k), name="product")
+    a, w, product = tensors_of_a_product()
     schedule = te.create_schedule(product.op)
     sums = schedule.cache_write(product, "global")
     panel, inside = schedule[product].split(product.op.axis[1], factor=32)

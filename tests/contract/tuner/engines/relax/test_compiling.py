@@ -31,8 +31,9 @@ NETWORKS = {
     "convolution": networks.convolution,
     "grouped_convolution": networks.grouped_convolution,
     "thin_convolution": networks.thin_convolution,
-    "sums": networks.sums,
-    "means": networks.means,
+    "sums": lambda: networks.beside_a_convolution("Sum", ["c", "x", "c"]),
+    # TVM stacks them.
+    "means": lambda: networks.beside_a_convolution("Mean", ["c", "x"]),
     "line_of_a_batch": networks.line_of_a_batch,
     "transposed_convolution": networks.transposed_convolution,
     "wide_integers": networks.wide_integers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from tests.support import models
@@ -210,19 +211,10 @@ def thin_convolution() -> bytes:
     return models.model(nodes, inputs=inputs, outputs={"y": (1, 8, 28, 1)})
 
 
-def sums() -> bytes:
-    """A ``Sum`` of three tensors between convolutions' layouts: ``x`` [1, 4, 5, 5]."""
+def beside_a_convolution(operator: str, operands: Sequence[str]) -> bytes:
+    """An operator on tensors in two layouts, ``x`` [1, 4, 5, 5] and ``c``, its convolution."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
-    nodes = [_node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]), _node("Sum", ["c", "x", "c"], ["y"])]
-    tensors = [_floats("w", (4, 4, 1, 1), weights)]
-    shape = (1, 4, 5, 5)
-    return models.model(nodes, inputs={"x": shape}, outputs={"y": shape}, tensors=tensors)
-
-
-def means() -> bytes:
-    """A ``Mean`` of two tensors, which TVM stacks, behind a convolution: ``x`` [1, 4, 5, 5]."""
-    weights = random.Random(0)  # noqa: S311 - weights, not secrets
-    nodes = [_node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]), _node("Mean", ["c", "x"], ["y"])]
+    nodes = [_node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]), _node(operator, operands, ["y"])]
     tensors = [_floats("w", (4, 4, 1, 1), weights)]
     shape = (1, 4, 5, 5)
     return models.model(nodes, inputs={"x": shape}, outputs={"y": shape}, tensors=tensors)

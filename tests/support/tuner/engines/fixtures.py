@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from tuner.host import catalogue, environments
 from tuner.host.session import EngineSession, Limits
 from tuner.results.manifest import Manifest
 
-Call = Callable[..., dict[str, Any]]
 NOTHING_TUNED = Report(
     timings={},
     verifications={},

@@ -55,22 +55,13 @@ def test_an_operator_with_a_template_is_tuned(
     assert agrees_with_numpy(extended, reference, tmp_path / "tuned")
 
 
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [
-        ("import nothing_of_that_name", "ModuleNotFoundError"),
-        ("VALUE = 1", "register"),
-        ("def register(registry): raise OSError('no licence')", "no licence"),
-    ],
-)
-def test_an_engine_does_not_start_without_its_plugins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, told: str
-) -> None:
+def test_an_engine_does_not_start_without_its_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "def register(registry): raise OSError('no licence')"
     monkeypatch.setenv(plugins.VARIABLE, _module(tmp_path, monkeypatch, source))
     with pytest.raises(errors.EngineStartFailed) as caught:
         start("relay", tmp_path / "engine.log")
     assert "broken_plugin" in caught.value.details["log_tail"]
-    assert told in caught.value.details["log_tail"]
+    assert "no licence" in caught.value.details["log_tail"]
 
 
 def test_a_converter_that_fails_is_told_from_a_model_that_is_wrong(

@@ -10,6 +10,7 @@ import pytest
 from tests.support import models
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin
+from tests.support.tuner.engines.onnx import inside
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -38,7 +39,7 @@ def test_both_engines_compute_what_onnx_runtime_does(
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("operators")
-    asking.python("onnx", "-m", "tests.support.tuner.engines.onnx.operators", folder)
+    inside.write_operators(folder)
     return folder
 
 

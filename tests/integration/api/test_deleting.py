@@ -21,7 +21,6 @@ Headers = dict[str, str]
 @dataclass(frozen=True)
 class Shop:
     client: TestClient
-    service: Service
     ann: Headers
     bob: Headers
     model: str
@@ -44,7 +43,7 @@ def shop(service: Service) -> Iterator[Shop]:
         job = client.post("/v1/jobs", json=draft, headers=ann).json()["id"]
         ScriptedWorker(service).run(job)
         artifact = client.get(f"/v1/jobs/{job}", headers=ann).json()["artifact_id"]
-        yield Shop(client, service, ann, bob, model, job, artifact)
+        yield Shop(client, ann, bob, model, job, artifact)
 
 
 def upload(client: TestClient, who: Headers) -> str:

@@ -17,8 +17,6 @@ from tunesmith import Client, requests
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "sdk.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-WAITING = ("with Client()", "for event in job.events()")
-"""Examples that end when the jobs before them have."""
 
 
 def test_every_example_runs(

@@ -71,10 +71,8 @@ def states(bench: Bench, owner: str | None = None) -> dict[int, ImportState]:
     return {json.loads(each.schedule)["index"]: each.state for each in found if isinstance(each, ImportedRecord)}
 
 
-def indices(bench: Bench, job_id: str, workload: str = CONV) -> list[int]:
-    return [
-        json.loads(record.schedule)["index"] for record in bench.records(job_id) if record.key.workload_key == workload
-    ]
+def indices(bench: Bench, job_id: str) -> list[int]:
+    return [json.loads(record.schedule)["index"] for record in bench.records(job_id) if record.key.workload_key == CONV]
 
 
 def outcome(bench: Bench, job_id: str) -> tuple[int, float | None, float]:

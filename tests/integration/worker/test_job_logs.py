@@ -32,10 +32,10 @@ def known(bench: Bench, job_id: str) -> Tail:
         return job_logs.read(session, job_id)
 
 
-def log_of(folder: Path, text: bytes = b"") -> Path:
+def log_of(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / "job.log"
-    path.write_bytes(text)
+    path.touch()
     return path
 
 

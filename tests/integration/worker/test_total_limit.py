@@ -11,7 +11,7 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.jobs import JobState, Precision, Stage, Tuner
+from domain.jobs import JobState, Precision, Tuner
 from domain.stage_results import BaselineResult, PlanResult, TuneResult
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, RELAX
@@ -44,10 +44,6 @@ def takes(seconds: float, *methods: str, engine: str | None = None, tuned: bool 
         return seconds if method in methods and engine in (None, params["engine"]) and fits else 0.0
 
     return of_request
-
-
-def stage_of(bench: Bench, job_id: str) -> Stage | None:
-    return bench.get(job_id).stage
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,6 @@ class Redis:
             processes.end(self.process)
             self.process = None
 
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
     def freeze(self) -> None:
         """Connections stay, and nothing is answered any more."""
         self._signal(signal.SIGSTOP)

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,10 +44,9 @@ class Part:
     def runs(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def start(self, extra: Mapping[str, str] | None = None) -> None:
+    def start(self) -> None:
         """Only from the main thread: see ``processes.start``."""
         self.wanted = True
-        self.environment |= extra or {}
         self.process = processes.start(self.command, log=self.log, folder=self.folder, environment=self.environment)
 
     def tend(self) -> None:
@@ -66,9 +65,6 @@ class Part:
             os.kill(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.tend()
-
-    def signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
 
     def stop(self, *, seconds: float = 20.0) -> int | None:
         """SIGTERM, as an orchestrator ends it; returns the exit status."""

@@ -44,6 +44,8 @@ QUICK = {
 """Settings with which what takes half a minute in production takes some seconds."""
 _READY_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
+_TRIAL_SECONDS = 0.15
+"""Of the scripted engines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,7 @@ class Topology:
             self.kind,
             mark=self.mark,
             witnesses=host.witnesses,
+            trial_seconds=_TRIAL_SECONDS,
         )
         return {
             **known,
@@ -134,10 +137,10 @@ class Topology:
             f"&region={s3.REGION}&path_style=1",
         }
 
-    def add_worker(self, name: str, host: str, **settings: str) -> Part:
+    def add_worker(self, name: str, host: str) -> Part:
         """Not started yet."""
         part = self._part(name, "worker", self.host(host))
-        part.environment |= {"TUNESMITH_TAKES": "cpu", **settings}
+        part.environment |= {"TUNESMITH_TAKES": "cpu"}
         self.workers[name] = part
         return part
 

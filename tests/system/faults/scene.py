@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.jobs import Job, JobState, Stage
+from domain.jobs import Job, Stage
 from storage import jobs, records
 from tests.support import models
 from tests.support.topology.engines import Engines
@@ -64,9 +64,9 @@ class Scene:
         with self.topology.database.reading() as session:
             return jobs.get(session, job_id or self.job_id)
 
-    def stored(self, job_id: str | None = None) -> set[Trial]:
+    def stored(self) -> set[Trial]:
         with self.topology.database.reading() as session:
-            found = records.of_job(session, job_id or self.job_id)
+            found = records.of_job(session, self.job_id)
         return {(record.key.workload_key, record.schedule_digest) for record in found}
 
     def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = _PATIENCE) -> float:
@@ -86,16 +86,15 @@ class Scene:
             self.topology.tend()
             time.sleep(_LOOK_SECONDS)
 
-    def wait_until_tuning(self, job_id: str | None = None) -> None:
+    def wait_until_tuning(self) -> None:
         """Until a quarter of the job's trials are done."""
-        watched_id = job_id or self.job_id
 
         def tunes() -> bool:
-            job = self.job(watched_id)
-            assert not job.state.is_final, f"job {watched_id} ended before the fault: {job.state}, {job.failure}"
+            job = self.job()
+            assert not job.state.is_final, f"job {self.job_id} ended before the fault: {job.state}, {job.failure}"
             return job.stage is Stage.TUNE and job.trials_done * 4 >= job.trials_planned > 0
 
-        self.wait(tunes, f"job {watched_id} is tuning")
+        self.wait(tunes, f"job {self.job_id} is tuning")
 
     def wait_until_done(self, job_id: str | None = None) -> Job:
         watched_id = job_id or self.job_id
@@ -121,11 +120,6 @@ class Scene:
         pid = int(job.lease.worker_id.split(":")[-2]) if job.lease else 0
         return next((part for part in self.topology.workers.values() if part.runs and part.pid == pid), None)
 
-    def other(self) -> Part:
-        """A worker on another host than the holder's."""
-        home = self.holder().home
-        return next(part for part in self.topology.workers.values() if part.runs and part.home != home)
-
     def engines(self) -> list[int]:
         """Processes that the holder started to tune, not those that these forked."""
         parent, wanted = self.holder().pid, _MODULES[self.topology.kind].encode()
@@ -136,9 +130,6 @@ class Scene:
                 if wanted in command and b"--event-fd" in command and _is_below(pid, parent):
                     found.append(pid)
         return [pid for pid in found if not any(pid != each and _is_below(pid, each) for each in found)]
-
-    def succeeded(self, job_id: str) -> bool:
-        return self.job(job_id).state is JobState.SUCCEEDED
 
     def report(self) -> dict[str, Any]:
         found: dict[str, Any] = self.topology.client.get(f"/v1/jobs/{self.job_id}/report").json()

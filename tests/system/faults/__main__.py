@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from tests.support.servers.processes import Missing
 from tests.support.topology.engines import Engines
 from tests.system.faults import report, running
-from tests.system.faults.catalogue import FAULTS
 from tests.system.faults.report import Row
+from tests.system.faults.running import FAULTS
 from tests.system.faults.trying import Fault, NotHere, attempt
 
 

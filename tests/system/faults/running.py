@@ -1,4 +1,4 @@
-"""The topology to which faults are done."""
+"""All the faults, and the topology to which they are done."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.support.topology import running
 from tests.support.topology.engines import Engines
-from tests.system.faults.on_hosts import SMALL
-from tests.system.faults.on_servers import VISIBILITY_SECONDS
+from tests.system.faults import on_hosts, on_processes, on_servers
 
-WORKERS = {"worker-1": "host-1", "worker-2": "host-1", "worker-3": SMALL}
+FAULTS = {fault.name: fault for fault in (*on_processes.FAULTS, *on_servers.FAULTS, *on_hosts.FAULTS)}
+WORKERS = {"worker-1": "host-1", "worker-2": "host-1", "worker-3": on_hosts.SMALL}
 """Two on one host, which share its device and its folders, and one elsewhere."""
 
 
@@ -19,7 +19,7 @@ def topology(kind: Engines, *, keep: Path | None = None) -> AbstractContextManag
     return running.running(
         kind=kind,
         workers=WORKERS,
-        settings={"TUNESMITH_BROKER_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS)},
-        small_disks=frozenset({SMALL}),
+        settings={"TUNESMITH_BROKER_VISIBILITY_SECONDS": str(on_servers.VISIBILITY_SECONDS)},
+        small_disks=frozenset({on_hosts.SMALL}),
         keep=keep,
     )

@@ -11,7 +11,6 @@ from tests.support.servers.processes import Missing
 from tests.support.topology.engines import Engines
 from tests.support.topology.running import Topology
 from tests.system.faults import running as faults_running
-from tests.system.faults.catalogue import FAULTS
 from tests.system.faults.ledger import Ledger
 from tests.system.faults.scene import Scene
 from tests.system.faults.trying import attempt
@@ -45,6 +44,6 @@ def test_the_log_of_a_job_of_another_host_is_read_at_the_api(topology: Topology)
 
 @pytest.mark.parametrize("name", ["kill-worker", "kill-engine", "restart-database", "freeze-broker", "poison", "older"])
 def test_nothing_is_lost_and_nothing_paid_twice(topology: Topology, name: str) -> None:
-    tried = attempt(FAULTS[name], topology, 0)
+    tried = attempt(faults_running.FAULTS[name], topology, 0)
     assert not tried.wrong, tried
     assert (tried.lost, tried.twice) == (0, 0)

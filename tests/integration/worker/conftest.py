@@ -1,3 +1,3 @@
-from tests.support.worker.fixtures import bench, kill, spans, team
+from tests.support.worker.fixtures import bench, spans, team
 
-__all__ = ["bench", "kill", "spans", "team"]
+__all__ = ["bench", "spans", "team"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.jobs import JobState, Tuner
+from domain.jobs import Tuner
 from domain.ports import Canceled
 from domain.stage_results import BaselineResult, ImportResult, PlanResult
 from tests.support.worker.fixtures import Bench, Killed
@@ -28,8 +28,7 @@ def test_both_go_on_at_the_same_time_in_two_processes(bench: Bench) -> None:
             both.wait(10)
 
     bench.script.refuse = meet
-    job_id = bench.run()
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed()
     assert len(bench.script.asked("extract")) == 1
     assert bench.result(job_id, PlanResult).tasks > 0
 
@@ -47,8 +46,7 @@ def test_engines_build_side_by_side(bench: Bench, rewritten: bool) -> None:
 
     bench.script.hellos = BOTH
     bench.script.refuse = meet
-    job_id = bench.run(tuner=Tuner.AUTO)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(tuner=Tuner.AUTO)
     found = bench.result(job_id, BaselineResult)
     assert set(found.engines) == set(found.rewritten) == {"relay", "relax"}
 
@@ -63,8 +61,7 @@ def test_an_engine_imports_the_rewritten_model_while_it_checks_the_model(bench: 
     bench.script.hellos = BOTH
     bench.script.rewritings = {"aligned": 1}
     bench.script.refuse = meet
-    job_id = bench.run(tuner=Tuner.AUTO)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(tuner=Tuner.AUTO)
     assert set(bench.result(job_id, ImportResult).rewritten) == {"relay", "relax"}
 
 
@@ -73,8 +70,7 @@ def test_nobody_waits_for_tasks_of_an_engine_whose_build_is_wrong(bench: Bench) 
     bench.script.wrong = frozenset({"untuned-relay"})
     bench.script.takes = lambda method, params: 600.0 if (method, params["engine"]) == ("extract", "relay") else 0.0
     started = time.monotonic()
-    job_id = bench.run(tuner=Tuner.AUTO)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(tuner=Tuner.AUTO)
     assert bench.result(job_id, PlanResult).tuner is Tuner.METASCHEDULE
     assert time.monotonic() - started < 60
 

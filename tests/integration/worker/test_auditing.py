@@ -10,7 +10,6 @@ import pytest
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.jobs import JobState
 from domain.records import Record, TrialError
 from tests.support.worker.fixtures import Bench
 
@@ -18,9 +17,7 @@ CONV, DENSE = '["conv"]', '["dense"]'
 
 
 def _run(bench: Bench, **request: Any) -> str:
-    job_id = bench.run(trials=16, **request)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
-    return job_id
+    return bench.succeed(trials=16, **request)
 
 
 def _invalidated(bench: Bench, job_id: str) -> list[Record]:

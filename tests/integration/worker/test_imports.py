@@ -11,7 +11,7 @@ from sqlalchemy import delete, update
 
 from domain import errors
 from domain.artifacts import Variant
-from domain.jobs import JobState, RunnerKind, Tuner
+from domain.jobs import RunnerKind, Tuner
 from domain.records import ImportedRecord, ImportState, Provenance, Record, RecordKey, TrialError
 from domain.stage_results import PlanResult
 from storage import imports, record_pages
@@ -25,9 +25,7 @@ CONV, DENSE = '["conv"]', '["dense"]'
 
 
 def run(bench: Bench, **request: Any) -> str:
-    job_id = bench.run(**{"tuner": Tuner.AUTOTVM, **request})
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
-    return job_id
+    return bench.succeed(**{"tuner": Tuner.AUTOTVM, **request})
 
 
 @pytest.fixture

@@ -51,8 +51,7 @@ def test_a_build_is_profiled_once_for_all_attempts(bench: Bench) -> None:
     bench.script.on_trial = stop
     job_id = bench.run(trials=16)
     assert bench.get(job_id).state is JobState.QUEUED
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.finish(job_id)
     untuned = [asked for asked in bench.script.asked("profile") if asked.get("bundle", "").endswith("untuned-relay")]
     assert len(untuned) == 1
 
@@ -63,8 +62,7 @@ def test_without_a_profile_the_search_begins_with_most_operations(bench: Bench) 
             raise errors.EngineRequestFailed("run_failed", "no memory")
 
     bench.script.refuse = refuse
-    job = bench.run()
-    assert bench.get(job).state is JobState.SUCCEEDED
+    job = bench.succeed()
     assert bench.result(job, TuneResult).trials
     assert first_searched(bench) == CONV
     assert any(note.startswith("operators of the untuned build were not timed") for note in bench.notes(job))

@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
-from domain.jobs import JobState
 from storage import job_logs, jobs
 from storage.job_logs import MOST_BYTES, Tail
 from tests.support.servers import processes
@@ -171,6 +170,5 @@ def test_who_learns_of_the_end_can_read_the_whole_log(bench: Bench, monkeypatch:
         return end(session, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(jobs, "_end", note)
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.finish(job_id)
     assert seen == [text]

@@ -106,12 +106,10 @@ def test_a_default_schedule_that_is_faster_in_the_network_comes_back(bench: Benc
 
 
 @pytest.mark.parametrize("trial", [12, 23, 30])
-def test_a_lost_worker_costs_no_trial(bench: Bench, kill: Any, trial: int) -> None:
-    bench.script.on_trial = lambda count: kill() if count == trial else None
+def test_a_lost_worker_costs_no_trial(bench: Bench, trial: int) -> None:
+    bench.kill_at(trial)
     job_id = bench.job(trials=100)
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - as kill -9 ends it
-        bench.runtime().run_job(job_id)
-    bench.bury(job_id)
+    bench.lose_worker(job_id)
     bench.runtime().run_job(job_id)
     assert len(set(bench.script.measured)) == len(bench.script.measured)
     assert bench.report(job_id).portfolio[0].name == MIXED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.jobs import EventKind, JobState
+from domain.jobs import EventKind
 from tests.support.worker.fixtures import Bench
 from worker.pipeline import operator_progress
 
@@ -46,8 +46,7 @@ def test_each_long_step_is_reported(bench: Bench, clock: SimpleNamespace) -> Non
         return [("progress", {"step": "<b>", "done": 1, "total": 1}), ("progress", {"step": "build"})]
 
     bench.script.tells = tells
-    job_id = bench.run(trials=8)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    job_id = bench.succeed(trials=8)
     told = messages(bench, job_id)
     assert told[:3] == [
         ("import", "relay imported 1 of 6 operators"),

@@ -204,8 +204,7 @@ def test_an_engine_lost_once_is_forgiven(bench: Bench) -> None:
             raise errors.EngineCrashed("relay engine: it was killed by SIGKILL")
 
     bench.script.refuse = refuse
-    job_id = bench.run(trials=8)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    job_id = bench.succeed(trials=8)
     assert any("SIGKILL" in note for note in bench.notes(job_id))
 
 

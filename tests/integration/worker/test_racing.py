@@ -69,14 +69,11 @@ def test_the_second_job_races_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("trial", [8, 20, 40])
-def test_a_race_that_lost_its_worker_goes_on(bench: Bench, kill: Any, trial: int) -> None:
-    bench.script.on_trial = lambda count: kill() if count == trial else None
+def test_a_race_that_lost_its_worker_goes_on(bench: Bench, trial: int) -> None:
+    bench.kill_at(trial)
     job_id = bench.job(trials=100)
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - as kill -9 ends it
-        bench.runtime().run_job(job_id)
-    bench.bury(job_id)
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.lose_worker(job_id)
+    bench.finish(job_id)
     assert len(set(bench.script.measured)) == len(bench.script.measured)
     assert 90 <= len(bench.records(job_id)) <= 100
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from domain.jobs import JobState, Stage
 from domain.stage_results import PlanResult, StageResult
 from storage import jobs
 from tests.support.waiting import until
+from tests.support.worker import scripted
 from tests.support.worker.fixtures import Bench, Killed
 from worker import clock
 from worker.pipeline import running
@@ -63,10 +65,7 @@ def test_a_killed_job_goes_on_at_its_stage(
 ) -> None:
     around(stage, **{when: _die})
     job_id = bench.job(trials=16)
-    with pytest.raises(Killed):
-        bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.RUNNING
-    bench.bury(job_id)
+    bench.lose_worker(job_id)
     bench.runtime().run_job(job_id)
     job = bench.get(job_id)
     assert (job.state, job.attempts) == (JobState.SUCCEEDED, 2)
@@ -76,19 +75,11 @@ def test_a_killed_job_goes_on_at_its_stage(
 
 @pytest.mark.parametrize("trial", [1, 5, 8, 9, 20])
 def test_no_trial_is_paid_twice(bench: Bench, trial: int) -> None:
-    def die(count: int) -> None:
-        if count == trial:
-            raise Killed
-
-    bench.script.on_trial = die
+    bench.kill_at(trial)
     job_id = bench.job(trials=24)
-    with pytest.raises(Killed):
-        bench.runtime().run_job(job_id)
-    # The trial was spooled, and the worker died before it could store it.
+    bench.lose_worker(job_id)
     assert len(bench.records(job_id)) == trial - 1
-    bench.bury(job_id)
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.finish(job_id)
     assert len(bench.records(job_id)) == 24
     assert len(bench.script.measured) == len(set(bench.script.measured)) == 24
     assert bench.get(job_id).trials_done == 24
@@ -103,38 +94,26 @@ def test_half_a_spool_line_is_no_trial(bench: Bench) -> None:
 
     bench.script.on_trial = die
     job_id = bench.job(trials=16)
-    with pytest.raises(Killed):
-        bench.runtime().run_job(job_id)
-    bench.bury(job_id)
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.lose_worker(job_id)
+    bench.finish(job_id)
     assert len(bench.records(job_id)) == 16
 
 
 def test_lost_files_are_made_again(bench: Bench, around: Callable[..., None], ran: Counter[Stage]) -> None:
-    import shutil
-
     around(Stage.VERIFY, before=_die)
     job_id = bench.job(trials=16)
-    with pytest.raises(Killed):
-        bench.runtime().run_job(job_id)
+    bench.lose_worker(job_id)
     shutil.rmtree(bench.work(job_id))
-    bench.bury(job_id)
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.finish(job_id)
     again = {stage for stage in Stage if ran[stage] == 2}
     assert again == {Stage.IMPORT, Stage.BASELINE, Stage.COMPILE, Stage.VERIFY}
     assert len(bench.script.measured) == 16
 
 
 def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None], ran: Counter[Stage]) -> None:
-    from tests.support.worker import scripted
-
     around(Stage.COMPILE, before=_die)
     job_id = bench.job(trials=16)
-    with pytest.raises(Killed):
-        bench.runtime().run_job(job_id)
-    bench.bury(job_id)
+    bench.lose_worker(job_id)
     toolchain = {**scripted.HELLO["toolchain"], "tvm": "0.20.0"}  # type: ignore[dict-item]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scripted.HELLO, "toolchain", toolchain)
@@ -201,8 +180,7 @@ def test_a_shutdown_gives_the_job_back(bench: Bench) -> None:
     assert (job.state, job.attempts, job.lease) == (JobState.QUEUED, 0, None)
     assert bench.work(job_id).exists()
     bench.script.on_trial = lambda _: None
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.finish(job_id)
     assert len(bench.script.measured) == len(set(bench.script.measured)) == 24
 
 

@@ -24,9 +24,7 @@ BOARD = RpcOptions(tracker="board:9190", key="rasp4b")
 
 
 def run(bench: Bench, **request: Any) -> str:
-    job_id = bench.run(**{"tuner": Tuner.AUTOTVM, **request})
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
-    return job_id
+    return bench.succeed(**{"tuner": Tuner.AUTOTVM, **request})
 
 
 def other_model(bench: Bench, **request: Any) -> str:
@@ -184,15 +182,10 @@ def test_tasks_that_another_job_searches_are_left_to_it(bench: Bench) -> None:
 
 
 def test_the_tasks_of_a_job_that_died_are_taken_over(bench: Bench) -> None:
-    def die(count: int) -> None:
-        if count == 4:
-            raise Killed
-
-    bench.script.on_trial = die
+    bench.kill_at(4)
     first = bench.job(trials=32, tuner=Tuner.AUTOTVM)
     with pytest.raises(Killed):
         bench.runtime().run_job(first)
-    bench.script.on_trial = lambda _: None
     second = other_model(bench, trials=32)
     worker = threading.Thread(target=bench.runtime().run_job, args=[second])
     worker.start()
@@ -206,11 +199,10 @@ def test_the_tasks_of_a_job_that_died_are_taken_over(bench: Bench) -> None:
 
 
 def test_waiting_for_another_job_ends_with_a_cancel(bench: Bench) -> None:
-    bench.script.on_trial = lambda _: (_ for _ in ()).throw(Killed())
+    bench.kill_at(1)
     first = bench.job(trials=32, tuner=Tuner.AUTOTVM)
     with pytest.raises(Killed):
         bench.runtime().run_job(first)
-    bench.script.on_trial = lambda _: None
     second = other_model(bench, trials=32)
     worker = threading.Thread(target=bench.runtime().run_job, args=[second])
     worker.start()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from domain.jobs import JobState, Tuner, TunerOptions
+from domain.jobs import Tuner, TunerOptions
 from domain.stage_results import ImportResult
 from tests.support.worker.fixtures import Bench
 
@@ -16,9 +16,7 @@ OPTIONS: dict[str, Any] = {"tuner": Tuner.AUTOTVM, "trials": 4}
 
 
 def run(bench: Bench, **request: Any) -> str:
-    job_id = bench.run(**{**OPTIONS, **request})
-    assert bench.get(job_id).state is JobState.SUCCEEDED
-    return job_id
+    return bench.succeed(**{**OPTIONS, **request})
 
 
 def built(bench: Bench) -> set[tuple[str, str | None, str, bool]]:

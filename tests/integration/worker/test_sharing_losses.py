@@ -56,12 +56,7 @@ def test_a_helper_stores_what_one_before_it_on_its_host_had_spooled(
 ) -> None:
     crew = team(2)
     job_id = planned(bench, crew, monkeypatch)
-
-    def die(count: int) -> None:
-        if count == 3:
-            raise Killed
-
-    bench.script.on_trial = die
+    bench.kill_at(3)
     first = offer(bench, job_id)
     with pytest.raises(Killed):
         crew.helpers[0].help_job(job_id)

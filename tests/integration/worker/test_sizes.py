@@ -46,8 +46,7 @@ def told(bench: Bench, job_id: str) -> list[dict[str, Any]]:
 
 
 def test_each_size_is_tuned_by_a_job_of_its_own_and_all_become_one_bundle(bench: Bench) -> None:
-    job_id = bench.run(facts=FACTS, sizes=SIZES, trials=32)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.failure(job_id)
+    job_id = bench.succeed(facts=FACTS, sizes=SIZES, trials=32)
     made = parts(bench, job_id)
     assert [(part.state, part.request.budget.trials) for part in made] == [
         (JobState.SUCCEEDED, 8), (JobState.SUCCEEDED, 24),
@@ -123,8 +122,7 @@ def test_a_worker_that_takes_over_runs_what_is_missing(bench: Bench) -> None:
     assert (bench.get(job_id).state, first.state, second.state) == (
         JobState.QUEUED, JobState.SUCCEEDED, JobState.QUEUED,
     )  # fmt: skip
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.finish(job_id)
     measured = bench.script.measured
     assert len(measured) == len(set(measured)), "nothing is paid for twice"
 
@@ -146,8 +144,7 @@ def test_rows_that_depend_on_each_other_are_not_split(bench: Bench) -> None:
 
 
 def test_padded_lengths_are_verified_between_the_sizes(bench: Bench) -> None:
-    job_id = bench.run(facts=FACTS, sizes=LENGTHS, padding={"x": 0.0})
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.succeed(facts=FACTS, sizes=LENGTHS, padding={"x": 0.0})
     assert bench.script.asked("join")[0]["dimensions"] == [{"name": "x.2", "splits": False, "pads": True}]
     assert any("sized-15" in params["inputs"] for params in bench.script.asked("run"))
 

@@ -76,6 +76,5 @@ def test_a_round_that_needs_more_costs_its_task_alone(bench: Bench) -> None:
             raise errors.EngineRequestFailed("out_of_memory", "MemoryError")
 
     bench.script.refuse = refuse
-    job_id = bench.run(trials=8)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    job_id = bench.succeed(trials=8)
     assert {record.key.workload_key for record in bench.records(job_id)} == {'["conv"]'}

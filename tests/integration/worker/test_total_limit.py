@@ -65,8 +65,7 @@ def test_without_a_verified_build_the_job_fails_at_its_limit(
 def test_an_engine_that_takes_too_long_leaves_time_for_the_next(bench: Bench, clock: SimpleNamespace) -> None:
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     bench.script.takes = takes(10_000, "compile", engine="relay")
-    job_id = bench.run(total_seconds=LIMIT, tuner=Tuner.AUTO)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(total_seconds=LIMIT, tuner=Tuner.AUTO)
     assert any("relay cannot build or run the model: " in note and "limit" in note for note in bench.notes(job_id))
     assert clock.seconds <= LIMIT
     bench.script.takes = takes(10_000, "compile")
@@ -77,8 +76,7 @@ def test_another_engine_may_take_about_as_long_as_the_search(bench: Bench, clock
     """LLVM makes no end of some functions; an hour would be over before the search."""
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     bench.script.takes = takes(10_000, "compile", engine="relay")
-    job_id = bench.run(trials=None, seconds=150.0, tuner=Tuner.AUTO)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(trials=None, seconds=150.0, tuner=Tuner.AUTO)
     assert "relay cannot build or run the model: it exceeded its time limit; continuing without it" in bench.notes(
         job_id
     )
@@ -90,8 +88,7 @@ def test_the_search_ends_early_enough_to_finish(bench: Bench, clock: SimpleNames
     bench.script.seconds_per_trial = 4.0
     bench.script.space_size = 5000
     bench.script.takes = takes(30.0, "compile")
-    job_id = bench.run(total_seconds=LIMIT, **budget)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(total_seconds=LIMIT, **budget)
     assert bench.report(job_id).published is Variant.TUNED
     assert bench.result(job_id, TuneResult).ended_by == "total_seconds"
     assert 0.6 * LIMIT < clock.seconds <= LIMIT
@@ -105,8 +102,7 @@ def test_strategies_share_what_the_limit_leaves(bench: Bench, clock: SimpleNames
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     bench.script.seconds_per_trial = 4.0
     bench.script.space_size = 5000
-    job_id = bench.run(trials=None, seconds=36_000.0, total_seconds=3600.0, tuner=Tuner.AUTO)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(trials=None, seconds=36_000.0, total_seconds=3600.0, tuner=Tuner.AUTO)
     assert len(bench.result(job_id, PlanResult).strategies) > 1
     assert clock.seconds <= 3600.0
     bench.script.speed = {"relax": 3.0}
@@ -126,8 +122,7 @@ def test_the_untuned_build_is_published_if_nothing_else_is_ready(
     bench: Bench, clock: SimpleNamespace, late: Takes, precision: Precision
 ) -> None:
     bench.script.takes = late
-    job_id = bench.run(trials=8, total_seconds=LIMIT, precision=precision)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(trials=8, total_seconds=LIMIT, precision=precision)
     assert bench.report(job_id).published is Variant.UNTUNED
     assert any("total limit" in note for note in bench.notes(job_id))
     assert clock.seconds <= LIMIT
@@ -144,8 +139,7 @@ def test_without_tuning_tasks_in_time_what_is_known_is_published(bench: Bench, c
 
     bench.script.takes = seconds
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relay": 0.5e-3}
-    job_id = bench.run(total_seconds=LIMIT)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    job_id = bench.succeed(total_seconds=LIMIT)
     assert (bench.script.measured, bench.report(job_id).published) == ([], Variant.TUNED), "rewritten, without records"
     assert any(sentence.startswith("Nothing was tuned: ") for sentence in bench.report(job_id).choice)
     assert clock.seconds <= LIMIT
@@ -172,9 +166,7 @@ def test_the_time_of_earlier_attempts_counts(
         return 0.0
 
     bench.script.takes = die
-    with pytest.raises(Killed):
-        bench.runtime().run_job(job_id)
-    bench.bury(job_id)
+    bench.lose_worker(job_id)
     monkeypatch.setattr(total_limit, "running_seconds", lambda *_: LIMIT)
     bench.runtime().run_job(job_id)
     assert bench.failure(job_id).code == "time_limit"
@@ -182,8 +174,7 @@ def test_the_time_of_earlier_attempts_counts(
 
 def test_a_job_without_a_limit_has_all_the_time(bench: Bench, clock: SimpleNamespace) -> None:
     bench.script.takes = takes(500.0, "check", "compile", "run", "extract")
-    job_id = bench.run()
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.succeed()
     assert clock.seconds > LIMIT
 
 
@@ -192,8 +183,7 @@ def test_every_request_of_a_job_can_be_canceled_and_has_a_limit(bench: Bench, pr
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     bench.script.precisions = {"relax": ["f32", "bf16", "int8"]}
     bench.script.rewritings = {"aligned": 1}
-    job_id = bench.run(tuner=Tuner.AUTO, precision=precision)
-    assert bench.get(job_id).state is JobState.SUCCEEDED, bench.get(job_id).failure
+    bench.succeed(tuner=Tuner.AUTO, precision=precision)
     assert bench.script.unattended == []
 
 

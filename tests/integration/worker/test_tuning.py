@@ -10,7 +10,7 @@ import pytest
 from domain import errors
 from domain.jobs import EventKind, JobState, TunerOptions
 from domain.records import TrialError
-from tests.support.worker.fixtures import Bench, Killed
+from tests.support.worker.fixtures import Bench
 from tuner.host import devicelock, hardware
 from worker.pipeline import context, tuning
 from worker.pipeline.search import progress, rounds
@@ -39,8 +39,7 @@ def trial_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("trial_time")
 def test_a_budget_of_seconds_ends_the_search(bench: Bench) -> None:
-    job_id = bench.run(trials=None, seconds=1.9)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    job_id = bench.succeed(trials=None, seconds=1.9)
     assert len(bench.records(job_id)) == 16
     told = [event.data for event in bench.events(job_id, EventKind.PROGRESS)]
     tuning = [event.data["share"] for event in bench.events(job_id, EventKind.STAGE) if event.data["stage"] == "tune"]
@@ -58,18 +57,10 @@ def test_seconds_of_all_attempts_count(bench: Bench, monkeypatch: pytest.MonkeyP
     # Seconds are kept with progress events: those since the last one, half a second at most, count for nothing.
     monkeypatch.setattr(progress, "_LEAST_PAUSE", 0.0)
     job_id = bench.job(trials=None, seconds=1.5)
-
-    def die(count: int) -> None:
-        if count == 8:
-            raise Killed
-
-    bench.script.on_trial = die
-    with pytest.raises(Killed):
-        bench.runtime().run_job(job_id)
-    bench.bury(job_id)
+    bench.kill_at(8)
+    bench.lose_worker(job_id)
     bench.script.requests.clear()
-    bench.runtime().run_job(job_id)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.finish(job_id)
     # Of the eighth trial nobody was told, so that its time counts for nothing.
     assert bench.script.asked("tune")[0]["seconds"] == 1.5 - 7 * 0.125
     assert len(bench.records(job_id)) == len(bench.script.measured) == 13
@@ -130,8 +121,7 @@ def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
             raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 
     bench.script.on_trial = crash
-    job_id = bench.run(trials=32)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    job_id = bench.succeed(trials=32)
     assert len(bench.records(job_id)) == 32
     assert len(set(bench.script.measured)) == len(bench.script.measured) == 32
     assert any("SIGSEGV" in note for note in bench.notes(job_id))
@@ -139,8 +129,7 @@ def test_a_crash_in_the_middle_of_a_round_costs_no_trial(bench: Bench) -> None:
 
 def test_a_task_that_keeps_crashing_the_engine_is_left(bench: Bench) -> None:
     bench.script.crashing = frozenset({'["dense"]'})
-    job_id = bench.run(trials=32)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    job_id = bench.succeed(trials=32)
     by_task = [record.key.workload_key for record in bench.records(job_id)]
     assert by_task.count('["dense"]') == 2
     assert by_task.count('["conv"]') == 30
@@ -172,8 +161,7 @@ def test_a_job_of_which_every_task_kills_its_engine_fails(bench: Bench) -> None:
 
 def test_a_small_space_is_searched_once(bench: Bench) -> None:
     bench.script.space_size = 5
-    job_id = bench.run(trials=100)
-    assert bench.get(job_id).state is JobState.SUCCEEDED
+    bench.succeed(trials=100)
     assert len(bench.script.measured) == len(set(bench.script.measured)) == 10
 
 

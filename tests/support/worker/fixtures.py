@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from domain.artifacts import Artifact, Report
-from domain.jobs import Budget, EventKind, Failure, Job, JobEvent, JobRequest
+from domain.jobs import Budget, EventKind, Failure, Job, JobEvent, JobRequest, JobState
 from domain.models import ModelFacts
 from domain.records import Record
 from domain.stage_results import StageResult
@@ -108,6 +108,32 @@ class Bench:
         self.runtime().run_job(job_id)
         return job_id
 
+    def finish(self, job_id: str) -> None:
+        """Have another worker run the job, which must succeed."""
+        self.runtime().run_job(job_id)
+        assert self.get(job_id).state is JobState.SUCCEEDED, self.get(job_id).failure
+
+    def succeed(self, **request: Any) -> str:
+        """As ``run``, of a job that must succeed."""
+        job_id = self.job(**request)
+        self.finish(job_id)
+        return job_id
+
+    def kill_at(self, trial: int) -> None:
+        """Kill the worker when this trial is spooled and not yet stored."""
+
+        def die(count: int) -> None:
+            if count == trial:
+                raise Killed
+
+        self.script.on_trial = die
+
+    def lose_worker(self, job_id: str) -> None:
+        """Run the job by a worker that is killed meanwhile, and whose lease then ends."""
+        with pytest.raises(Killed):
+            self.runtime().run_job(job_id)
+        self.bury(job_id)
+
     def get(self, job_id: str) -> Job:
         with self.database.reading() as session:
             return jobs.get(session, job_id)
@@ -201,11 +227,3 @@ def spans() -> Iterator[InMemorySpanExporter]:
     yield exporter
     tracing.close()
     tracing.install(None)
-
-
-@pytest.fixture
-def kill() -> Callable[[], None]:
-    def now() -> None:
-        raise Killed
-
-    return now

@@ -24,7 +24,7 @@ from domain.ports import Canceled
 from storage import jobs
 from storage.blobs.local import LocalBlobStore
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.team import LEADER, Team, by_worker, check_whole
+from tests.support.worker.team import LEADER, Team, check_whole
 from worker import clock
 from worker.leases import CancelAsked, JobHeartbeat, LeaseLost, ShuttingDown, Stopped
 from worker.pipeline import recovery
@@ -380,6 +380,6 @@ def test_a_full_disk_has_a_helper_give_its_round_back_at_once(
     crew.run(job_id)
     check_whole(bench, job_id, 96)
     assert failed
-    assert set(by_worker(bench, job_id)) == {LEADER}
+    assert set(bench.by_worker(job_id)) == {LEADER}
     assert time.monotonic() - started < 200
     assert not any("failed on" in note for note in bench.notes(job_id))

@@ -18,7 +18,7 @@ from domain.ports import Canceled
 from domain.shared_rounds import RoundState
 from storage import shared_rounds, workers
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.team import LEADER, Team, by_worker, check_whole, states
+from tests.support.worker.team import LEADER, Team, check_whole, states
 from tuner.host import devicelock
 from tuner.results import timing
 from worker.pipeline.search import helping, leading
@@ -29,7 +29,7 @@ def test_helpers_share_the_trials_of_a_job(bench: Bench, team: Callable[[int], T
     job_id = bench.job(trials=192)
     crew.run(job_id)
     check_whole(bench, job_id, 192)
-    shares = by_worker(bench, job_id)
+    shares = bench.by_worker(job_id)
     assert set(shares) == {LEADER, *(each.id for each in crew.helpers)}
     assert min(shares.values()) >= 24
     assert crew.failed == []
@@ -78,7 +78,7 @@ def test_whoever_finds_a_round_gone_looks_at_once_what_became_of_it(
 def test_a_helper_leaves_for_a_job_that_waits(bench: Bench, team: Callable[[int], Team]) -> None:
     crew = team(1)
     helper = crew.helpers[0]
-    helper._is_wanted_elsewhere = lambda: bool(by_worker(bench, job_id)[helper.id])  # type: ignore[method-assign]
+    helper._is_wanted_elsewhere = lambda: bool(bench.by_worker(job_id)[helper.id])  # type: ignore[method-assign]
     job_id = bench.job(trials=96)
     crew.leader.call_help = lambda job_id, idle: None if crew.threads else crew.call(job_id, idle)
     crew.run(job_id)
@@ -93,7 +93,7 @@ def test_a_budget_of_seconds_ends_all_of_them(bench: Bench, team: Callable[[int]
     crew.run(job_id)
     job = bench.get(job_id)
     assert job.state is JobState.SUCCEEDED
-    assert len(by_worker(bench, job_id)) == 3
+    assert len(bench.by_worker(job_id)) == 3
     progress = [event.data for event in bench.events(job_id) if "trials_done" in event.data and "seconds" in event.data]
     assert progress[-1]["seconds"] <= 1.5 + 1.0
 
@@ -125,7 +125,7 @@ def test_the_leaders_own_round_is_offered_to_nobody_while_it_waits_for_the_devic
     job_id = bench.job(trials=192)
     crew.run(job_id)
     check_whole(bench, job_id, 192)
-    assert len(by_worker(bench, job_id)) > 1
+    assert len(bench.by_worker(job_id)) > 1
 
 
 def test_a_helper_whose_device_is_taken_keeps_no_leader_waiting(
@@ -146,5 +146,5 @@ def test_a_helper_whose_device_is_taken_keeps_no_leader_waiting(
     job_id = bench.job(trials=96)
     crew.run(job_id)
     check_whole(bench, job_id, 96)
-    assert set(by_worker(bench, job_id)) == {LEADER}
+    assert set(bench.by_worker(job_id)) == {LEADER}
     assert states(bench, job_id) == Counter()

@@ -16,7 +16,7 @@ from domain.jobs import JobState, RpcOptions, RunnerKind, Tuner
 from domain.shared_rounds import RoundState
 from storage import shared_rounds, workers
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.team import LEADER, Team, by_worker, check_whole, gathered, states
+from tests.support.worker.team import LEADER, Team, check_whole, gathered, states
 from tuner.host import devicelock
 from worker import clock
 from worker.pipeline.search import helping, rounds
@@ -68,7 +68,7 @@ def test_workers_of_one_host_share_a_job_on_devices_elsewhere(bench: Bench, team
     job_id = bench.job(trials=96, **BOARD)
     crew.run(job_id)
     check_whole(bench, job_id, 96)
-    shares = by_worker(bench, job_id)
+    shares = bench.by_worker(job_id)
     assert set(shares) == {LEADER, crew.helpers[0].id}
     assert min(shares.values()) >= 16
 
@@ -93,7 +93,7 @@ def test_a_helper_keeps_its_round_while_it_waits_for_the_only_board(
     crew.run(job_id)
     check_whole(bench, job_id, 96)
     assert waited
-    assert by_worker(bench, job_id)[helper.id] >= 8
+    assert bench.by_worker(job_id)[helper.id] >= 8
     assert RoundState.DONE in ended
     assert RoundState.LOST not in ended
 

@@ -21,7 +21,7 @@ from domain.stage_results import StageResult
 from storage import shared_rounds, tuning_tasks
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import ScriptedEngine
-from tests.support.worker.team import LEADER, Team, by_worker, check_whole, states
+from tests.support.worker.team import LEADER, Team, check_whole, states
 from worker import clock
 from worker import runtime as worker_runtime
 from worker.pipeline import running
@@ -204,7 +204,7 @@ def test_canceling_stops_everybody(bench: Bench, team: Callable[[int], Team], mo
 
     def cancel(count: int) -> None:
         # Of several threads none need see the very number.
-        if count >= 40 and len(by_worker(bench, job_id)) == 3 and asking.acquire(blocking=False):
+        if count >= 40 and len(bench.by_worker(job_id)) == 3 and asking.acquire(blocking=False):
             bench.cancel(job_id)
             measured.append(len(bench.script.measured))
 
@@ -237,7 +237,7 @@ def test_a_helper_that_shuts_down_gives_its_round_back(bench: Bench, team: Calla
     job_id = bench.job(trials=96)
     crew.run(job_id)
     check_whole(bench, job_id, 96)
-    assert 1 <= by_worker(bench, job_id)[helper.id] <= 8
+    assert 1 <= bench.by_worker(job_id)[helper.id] <= 8
 
 
 def test_who_takes_a_job_over_ends_its_helpers_claims(bench: Bench, team: Callable[[int], Team]) -> None:
@@ -247,7 +247,7 @@ def test_who_takes_a_job_over_ends_its_helpers_claims(bench: Bench, team: Callab
     helped = threading.Event()
 
     def die(_: int) -> None:
-        if threading.current_thread().name == "MainThread" and by_worker(bench, job_id)[crew.helpers[0].id]:
+        if threading.current_thread().name == "MainThread" and bench.by_worker(job_id)[crew.helpers[0].id]:
             bench.script.on_trial = lambda _: None
             helped.set()
             raise Killed

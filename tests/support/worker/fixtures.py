@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -51,11 +52,50 @@ class OneJob(Runtime):
 
 
 @dataclass(kw_only=True)
-class Bench:
+class Stored:
+    """What a service's database knows of its jobs."""
+
+    database: Database
+
+    def get(self, job_id: str) -> Job:
+        with self.database.reading() as session:
+            return jobs.get(session, job_id)
+
+    def artifact(self, job_id: str) -> Artifact:
+        with self.database.reading() as session:
+            found = artifacts.of_job(session, job_id)
+        assert found is not None, self.get(job_id).failure
+        return found
+
+    def events(self, job_id: str, kind: EventKind | None = None) -> list[JobEvent]:
+        with self.database.reading() as session:
+            found = events.after(session, job_id, 0, 10_000)
+        return [event for event in found if kind is None or event.kind is kind]
+
+    def notes(self, job_id: str) -> list[str]:
+        return [event.data["message"] for event in self.events(job_id, EventKind.NOTE)]
+
+    def records(self, job_id: str) -> list[Record]:
+        with self.database.reading() as session:
+            return records.of_job(session, job_id)
+
+    def by_worker(self, job_id: str) -> Counter[str]:
+        """Trials that each worker stored."""
+        return Counter(record.worker_id for record in self.records(job_id))
+
+    def bury(self, job_id: str) -> None:
+        """The lease of the worker that was killed is over."""
+        lease = self.get(job_id).lease
+        assert lease is not None
+        with self.database.transaction() as session:
+            assert jobs.expire_dead(session, worker_ids=[lease.worker_id], now=clock.now()) == 1
+
+
+@dataclass(kw_only=True)
+class Bench(Stored):
     """A service without API and broker: jobs are made and run by hand."""
 
     home: Path
-    database: Database
     blobs: LocalBlobStore
     script: Script = field(default_factory=Script)
     options: dict[str, Any] = field(default_factory=dict)
@@ -134,20 +174,10 @@ class Bench:
             self.runtime().run_job(job_id)
         self.bury(job_id)
 
-    def get(self, job_id: str) -> Job:
-        with self.database.reading() as session:
-            return jobs.get(session, job_id)
-
     def failure(self, job_id: str) -> Failure:
         failure = self.get(job_id).failure
         assert failure is not None
         return failure
-
-    def artifact(self, job_id: str) -> Artifact:
-        with self.database.reading() as session:
-            found = artifacts.of_job(session, job_id)
-        assert found is not None, self.get(job_id).failure
-        return found
 
     def report(self, job_id: str) -> Report:
         return self.artifact(job_id).report
@@ -162,13 +192,6 @@ class Bench:
         with self.database.reading() as session:
             return tuning_tasks.of_job(session, job_id)
 
-    def bury(self, job_id: str) -> None:
-        """The lease of the worker that was killed is over."""
-        lease = self.get(job_id).lease
-        assert lease is not None
-        with self.database.transaction() as session:
-            assert jobs.expire_dead(session, worker_ids=[lease.worker_id], now=clock.now()) == 1
-
     def cancel(self, job_id: str) -> None:
         with self.database.transaction() as session:
             jobs.request_cancel(session, job_id, now=clock.now())
@@ -178,18 +201,6 @@ class Bench:
         at = clock.now() + timedelta(seconds=seconds)
         with self.database.reading() as session:
             return list(queue.in_order(session, queue.Rules(now=at, judging=at, max_attempts=5)))
-
-    def events(self, job_id: str, kind: EventKind | None = None) -> list[JobEvent]:
-        with self.database.reading() as session:
-            found = events.after(session, job_id, 0, 10_000)
-        return [event for event in found if kind is None or event.kind is kind]
-
-    def notes(self, job_id: str) -> list[str]:
-        return [event.data["message"] for event in self.events(job_id, EventKind.NOTE)]
-
-    def records(self, job_id: str) -> list[Record]:
-        with self.database.reading() as session:
-            return records.of_job(session, job_id)
 
     def work(self, job_id: str) -> Path:
         return self.home / "work" / job_id

@@ -107,10 +107,6 @@ def states(bench: Bench, job_id: str) -> Counter[str]:
         return Counter(row.state for row in rows)
 
 
-def by_worker(bench: Bench, job_id: str) -> Counter[str]:
-    return Counter(record.worker_id for record in bench.records(job_id))
-
-
 def check_whole(bench: Bench, job_id: str, trials: int) -> None:
     """The whole budget was spent, and nothing twice."""
     job = bench.get(job_id)

@@ -9,15 +9,16 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from bench import scale, scale_engine
-from domain.jobs import EventKind, Job, JobState
-from storage import events, jobs, records
+from domain.jobs import JobState
 from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
+from tests.support.worker.fixtures import Stored
 from tuner.search.planning import ROUND_TRIALS
 
 pytestmark = pytest.mark.engine
@@ -25,34 +26,19 @@ pytestmark = pytest.mark.engine
 TRIALS = scale_engine.TASKS * 6
 
 
-class Fleet:
-    def __init__(self, folder: Path, database: Database, workers: list[str], log: Path) -> None:
-        self.folder = folder
-        self.database = database
-        self.workers = workers
-        self.log = log
+@dataclass(kw_only=True)
+class Fleet(Stored):
+    folder: Path
+    workers: list[str]
+    log: Path
 
     def queue(self) -> str:
         return scale.queue(self.database, LocalBlobStore(self.folder / "blobs"), trials=TRIALS)
 
-    def job(self, job_id: str) -> Job:
-        with self.database.reading() as session:
-            return jobs.get(session, job_id)
-
-    def by_worker(self, job_id: str) -> Counter[str]:
-        with self.database.reading() as session:
-            return Counter(record.worker_id for record in records.of_job(session, job_id))
-
     def stored(self, job_id: str) -> set[str]:
         """As ``measured`` spells them."""
-        with self.database.reading() as session:
-            lines = [json.loads(record.schedule) for record in records.of_job(session, job_id)]
+        lines = [json.loads(record.schedule) for record in self.records(job_id)]
         return {f"{line['key']} {line['index']}" for line in lines}
-
-    def notes(self, job_id: str) -> list[str]:
-        with self.database.reading() as session:
-            found = events.after(session, job_id, 0, 10_000)
-        return [event.data["message"] for event in found if event.kind is EventKind.NOTE]
 
     def until(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + 120
@@ -85,7 +71,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
             TUNESMITH_HEARTBEAT_SECONDS="1",
         )
         workers = stack.enter_context(scale.running(tmp_path / "fleet", 2, environment, database))
-        yield Fleet(tmp_path, database, workers, log)
+        yield Fleet(database=database, folder=tmp_path, workers=workers, log=log)
 
 
 def kill(worker_id: str) -> None:
@@ -94,8 +80,8 @@ def kill(worker_id: str) -> None:
 
 def test_two_processes_share_a_job(fleet: Fleet) -> None:
     job_id = fleet.queue()
-    fleet.until(lambda: fleet.job(job_id).state.is_final)
-    assert fleet.job(job_id).state is JobState.SUCCEEDED, fleet.job(job_id).failure
+    fleet.until(lambda: fleet.get(job_id).state.is_final)
+    assert fleet.get(job_id).state is JobState.SUCCEEDED, fleet.get(job_id).failure
     shares = fleet.by_worker(job_id)
     assert set(shares) == set(fleet.workers)
     assert shares.total() == TRIALS == len(fleet.measured()) == len(set(fleet.measured()))
@@ -107,13 +93,13 @@ def test_either_may_be_killed(fleet: Fleet, victim: str) -> None:
     """The other one brings the job to its end; what was stored is not measured again."""
     job_id = fleet.queue()
     fleet.until(lambda: len(fleet.by_worker(job_id)) == 2)
-    lease = fleet.job(job_id).lease
+    lease = fleet.get(job_id).lease
     assert lease is not None
     killed = lease.worker_id if victim == "leader" else next(each for each in fleet.workers if each != lease.worker_id)
     kill(killed)
     stored = fleet.stored(job_id)
-    fleet.until(lambda: fleet.job(job_id).state.is_final)
-    job = fleet.job(job_id)
+    fleet.until(lambda: fleet.get(job_id).state.is_final)
+    job = fleet.get(job_id)
     assert job.state is JobState.SUCCEEDED, job.failure
     assert job.trials_done == fleet.by_worker(job_id).total() == TRIALS
     # An engine goes on for a moment when its worker is gone, and nobody on another host knows of what it did then.

@@ -17,16 +17,14 @@ from pydantic import SecretStr
 
 from api.app import create_app
 from api.settings import ApiSettings
-from domain.artifacts import Artifact
-from domain.jobs import EventKind, JobState
+from domain.jobs import JobState
 from domain.ports import Engine
-from domain.records import Record
 from domain.workers import Worker
-from storage import artifacts, events, jobs, records, workers
+from storage import workers
 from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.api.factories import AUTHORIZED, TOKEN, FakePublisher
-from tests.support.worker.fixtures import OneJob
+from tests.support.worker.fixtures import OneJob, Stored
 from tests.support.worker.hearing import HeardEngine
 from tuner.host import catalogue, environments
 from tuner.host.extraction import InstalledPlanner
@@ -35,7 +33,6 @@ from tuner.host.record_reading import RecordReader
 from tuner.host.session import EngineSession
 from tuner.host.settings import TunerSettings
 from tuner.search import operators
-from worker import clock
 from worker.engines import EngineOptions, InstalledEngines
 from worker.settings import WorkerSettings
 
@@ -46,9 +43,8 @@ Hear = Callable[[EngineSession, str, dict[str, Any]], None]
 
 
 @dataclass(kw_only=True)
-class Service:
+class Service(Stored):
     home: Path
-    database: Database
     blobs: LocalBlobStore
     client: TestClient
     engines: InstalledEngines
@@ -116,31 +112,9 @@ class Service:
         found: dict[str, Any] = self.client.get(f"/v1/jobs/{job_id}/report").json()
         return found
 
-    def artifact(self, job_id: str) -> Artifact:
-        with self.database.reading() as session:
-            found = artifacts.of_job(session, job_id)
-        assert found is not None
-        return found
-
     def download(self, job_id: str, to: Path) -> Path:
         to.write_bytes(self.client.get(f"/v1/artifacts/{self.artifact(job_id).id}/download").content)
         return to
-
-    def records(self, job_id: str) -> list[Record]:
-        with self.database.reading() as session:
-            return records.of_job(session, job_id)
-
-    def notes(self, job_id: str) -> list[str]:
-        with self.database.reading() as session:
-            found = events.after(session, job_id, 0, 10_000)
-        return [event.data["message"] for event in found if event.kind is EventKind.NOTE]
-
-    def bury(self, job_id: str) -> None:
-        """The lease of the worker that was killed is over."""
-        with self.database.transaction() as session:
-            lease = jobs.get(session, job_id).lease
-            assert lease is not None
-            assert jobs.expire_dead(session, worker_ids=[lease.worker_id], now=clock.now()) == 1
 
 
 def kill(engine: EngineSession) -> None:

@@ -16,18 +16,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from storage.database import Database, migrate
 from tests.support.servers import postgresql, processes, redis
 from tests.support.servers.postgresql import PostgreSQL
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import Redis
 from tests.support.servers.s3 import BUCKET, KEY_ID, REGION, S3, SECRET
-
-
-def test_the_schema_is_made_in_postgresql(postgresql_url: str) -> None:
-    database = Database(postgresql_url)
-    migrate(database)
-    database.close()
 
 
 def test_what_postgresql_committed_survives_its_death() -> None:

@@ -85,8 +85,6 @@ def test_a_server_that_restarts_is_waited_for(service: Service, onnx: Path) -> N
 
 
 def test_the_token_of_the_home_goes_to_its_own_server_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tunesmith import connection
-
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
     monkeypatch.delenv("TUNESMITH_TOKEN", raising=False)
     (tmp_path / "server.json").write_text('{"url": "http://127.0.0.1:1234", "token": "secret"}')

@@ -50,7 +50,6 @@ def test_one_command_tunes_an_operator(capsys: pytest.CaptureFixture[str]) -> No
         (["operator", "dense x=1,b"], 5, "invalid_operator"),
         (["tune", "--operator", "dense x=4,8 w=8,4"], 5, "invalid_operator"),
         (["tune", "net.onnx", "--operator", "dense x=4,8 w=8,8"], 2, "usage"),
-        (["tune"], 2, "usage"),
     ],
 )
 def test_what_is_wrong(

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import json
 import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.hostile.tars import hostile
+from tests.support.tunesmith.commands import parsed
 from tests.unit.tuner.native.test_formats import AUTOTVM, LINES, RECORDS
 from tunesmith import errors
 from tunesmith.cli.main import main
@@ -29,11 +28,6 @@ TARGET = "llvm -mcpu=skylake-avx512 -num-cores=2"
 def _living(service: Service, url: str) -> None:
     assert url
     ScriptedWorker(service).beat(toolchains=tuple(TOOLCHAINS.values()))
-
-
-def parsed(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    assert main([*map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(("tuner", "count"), [("autotvm", 4), ("ansor", 3)])

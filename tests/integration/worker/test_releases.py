@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from domain import errors, release
+from domain import release
 from domain.jobs import JobState
 from storage import workers
-from storage.database import migrate
 from storage.tables import JobRow
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
@@ -72,12 +71,6 @@ def test_a_job_of_an_older_release_is_run(bench: Bench) -> None:
     periodic.beat(worker)
     worker.look()
     assert bench.get(job_id).state is JobState.SUCCEEDED
-
-
-def test_a_worker_does_not_start_on_a_newer_database(bench: Bench) -> None:
-    migrate_further(bench)
-    with pytest.raises(errors.ConfigurationError, match="newer release: its revision is 9999"):
-        migrate(bench.database)
 
 
 def test_a_worker_under_which_the_database_is_migrated_takes_nothing_more_and_ends(

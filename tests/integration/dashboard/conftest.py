@@ -1,22 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
 from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.fixtures import service
 from tests.support.dashboard import seeding, variety
 from tests.support.dashboard.seeding import Seeded
 from tests.support.dashboard.variety import Various
 
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    made = make_service(tmp_path)
-    yield made
-    made.database.close()
+__all__ = ["service"]
 
 
 @pytest.fixture
@@ -25,6 +20,12 @@ def client(service: Service) -> Iterator[TestClient]:
     headers = {**AUTHORIZED, "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     with TestClient(service.app, headers=headers, raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture
+def model(client: TestClient) -> str:
+    """A model whose one input x is [batch, 3, ?, 8]."""
+    return str(client.put("/v1/models?name=net.onnx", content=b"dynamic model").json()["id"])
 
 
 @pytest.fixture(scope="session")

@@ -25,12 +25,6 @@ BOTH = tuple(TOOLCHAINS.values())
 
 
 @pytest.fixture
-def model(client: TestClient) -> str:
-    """A model whose one input x is [batch, 3, ?, 8]."""
-    return str(client.put("/v1/models?name=net.onnx", content=b"dynamic model").json()["id"])
-
-
-@pytest.fixture
 def filled(model: str) -> dict[str, str]:
     return {"model": model, "symbol:batch": "1", "axis:x:2": "8", "target": "native", "tuner": "auto", "budget": "600"}
 

@@ -12,15 +12,11 @@ from fastapi.testclient import TestClient
 
 from domain.jobs import EventKind, Job, JobState, Stage
 from storage import artifacts, events, jobs
+from tests.integration.dashboard.test_job_page import look
+from tests.integration.dashboard.test_new_job import ticket
 from tests.support.api.factories import TOOLCHAINS, Service
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.storage.factories import artifact
-
-
-@pytest.fixture
-def model(client: TestClient) -> str:
-    """A model whose one input x is [batch, 3, ?, 8]."""
-    return str(client.put("/v1/models?name=net.onnx", content=b"dynamic model").json()["id"])
 
 
 def fields(model: str, **values: str) -> dict[str, str]:
@@ -37,10 +33,6 @@ def fields(model: str, **values: str) -> dict[str, str]:
 
 def text(page: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
-
-
-def ticket(page: str) -> dict[str, str]:
-    return dict(re.findall(r'<input type="hidden" name="(planned|key)" value="([^"]+)">', page))
 
 
 def submit(client: TestClient, service: Service, filled: dict[str, str]) -> Job:
@@ -88,12 +80,6 @@ def test_a_copied_form_has_the_sizes(client: TestClient, service: Service, model
     assert re.search(r'<textarea[^>]*name="padding"[^>]*>x=0</textarea>', page)
     job = submit(client, service, fields(model))
     assert 'value="1/4"' in client.get(f"/new?like={job.id}").text
-
-
-def look(client: TestClient, job_id: str) -> str:
-    answer = client.get(f"/jobs/{job_id}")
-    assert answer.status_code == 200
-    return answer.text
 
 
 def test_the_page_lists_the_sizes_while_they_are_tuned(client: TestClient, service: Service, model: str) -> None:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.smoke
 ROOT = Path(__file__).parents[2]
 _TOOLS = ("sh", "dirname", "mkdir", "cat", "cksum", "tr", "rm", "touch")
 _SERVERS = ("initdb", "redis-server")
+_FOR_C = ("aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind")
 
 
 def run(*arguments: str, path: Path, home: Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -75,6 +76,28 @@ def installed(name: str, home: Path, python: str, *more: str) -> Path:
     return folder
 
 
+def prepared(path: Path, home: Path, *tools: str) -> Path:
+    """Add a compiler, these tools, and what ``./run test`` installs; the tests' own environment tells what it runs."""
+    for tool in ("cc", *tools):
+        (path / tool).symlink_to("/bin/true")
+    installed("app", home, "exit 0")
+    installed("uv", home, "exit 0")
+    return installed("dev", home, 'echo "$*"', "app")
+
+
+def advised(path: Path, home: Path, *missing: str) -> list[list[str]]:
+    """The packages that are advised while these tools are missing, then as they are added one by one."""
+    told = []
+    for tool in (*missing, None):
+        answer = run("test", "-x", path=path, home=home)
+        assert answer.returncode == 0, answer.stderr
+        assert answer.stdout.splitlines()[-1] == "-m pytest -x"
+        told.append([line.partition("apt-get install ")[2] for line in answer.stderr.splitlines()])
+        if tool:
+            (path / tool).symlink_to("/bin/true")
+    return told
+
+
 def test_what_is_fetched_later_asks_pips_index_too(bare_path: Path, tmp_path: Path) -> None:
     (bare_path / "cc").symlink_to("/bin/true")
     installed("app", tmp_path, 'echo "$UV_DEFAULT_INDEX|$*"')
@@ -96,11 +119,7 @@ def test_installed_environment_is_used_as_it_is(bare_path: Path, tmp_path: Path)
 
 
 def test_a_missing_browser_is_told_and_stops_nothing(bare_path: Path, tmp_path: Path) -> None:
-    for tool in ("cc", "aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind", *_SERVERS):
-        (bare_path / tool).symlink_to("/bin/true")
-    installed("app", tmp_path, "exit 0")
-    installed("uv", tmp_path, "exit 0")
-    installed("dev", tmp_path, 'echo "$*"', "app")
+    prepared(bare_path, tmp_path, *_FOR_C, *_SERVERS)
     without = run("test", "-x", path=bare_path, home=tmp_path)
     assert without.returncode == 0
     assert "apt-get install chromium" in without.stderr
@@ -111,36 +130,15 @@ def test_a_missing_browser_is_told_and_stops_nothing(bare_path: Path, tmp_path: 
 
 
 def test_missing_tools_for_c_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
-    for tool in ("cc", "chromium", *_SERVERS):
-        (bare_path / tool).symlink_to("/bin/true")
-    installed("app", tmp_path, "exit 0")
-    installed("uv", tmp_path, "exit 0")
-    installed("dev", tmp_path, 'echo "$*"', "app")
-    told = []
-    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind", None):
-        answer = run("test", "-x", path=bare_path, home=tmp_path)
-        assert answer.returncode == 0, answer.stderr
-        assert answer.stdout.splitlines()[-1] == "-m pytest -x"
-        told.append([line.partition("apt-get install ")[2] for line in answer.stderr.splitlines()])
-        if tool:
-            (bare_path / tool).symlink_to("/bin/true")
+    prepared(bare_path, tmp_path, "chromium", *_SERVERS)
     valgrind = "valgrind libc6-dbg"
+    told = advised(bare_path, tmp_path, *_FOR_C)
     assert told == [["gcc-aarch64-linux-gnu qemu-user", valgrind], ["qemu-user", valgrind], [valgrind], []]
 
 
 def test_missing_servers_are_told_and_stop_nothing(bare_path: Path, tmp_path: Path) -> None:
-    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind"):
-        (bare_path / tool).symlink_to("/bin/true")
-    installed("app", tmp_path, "exit 0")
-    installed("uv", tmp_path, "exit 0")
-    installed("dev", tmp_path, 'echo "$*"', "app")
-    told = []
-    for tool in (*_SERVERS, None):
-        answer = run("test", "-x", path=bare_path, home=tmp_path)
-        assert answer.returncode == 0, answer.stderr
-        told.append([line.partition("apt-get install ")[2] for line in answer.stderr.splitlines()])
-        if tool:
-            (bare_path / tool).symlink_to("/bin/true")
+    prepared(bare_path, tmp_path, "chromium", *_FOR_C)
+    told = advised(bare_path, tmp_path, *_SERVERS)
     # Debian's are found where Debian puts them, whatever the PATH is.
     has_debians = any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     assert told == [["redis-server" if has_debians else "postgresql redis-server"], ["redis-server"], []]
@@ -155,11 +153,7 @@ def test_missing_servers_are_told_and_stop_nothing(bare_path: Path, tmp_path: Pa
     ],
 )
 def test_each_tier_has_a_command(bare_path: Path, tmp_path: Path, argument: str, selected: str) -> None:
-    for tool in ("cc", "chromium", "aarch64-linux-gnu-gcc", "qemu-aarch64", "valgrind", *_SERVERS):
-        (bare_path / tool).symlink_to("/bin/true")
-    installed("app", tmp_path, "exit 0")
-    installed("uv", tmp_path, "exit 0")
-    dev = installed("dev", tmp_path, 'echo "$*"', "app")
+    dev = prepared(bare_path, tmp_path, "chromium", *_FOR_C, *_SERVERS)
     for tool in ("ruff", "mypy", "lint-imports"):
         (dev / "bin" / tool).symlink_to("/bin/true")
     answer = run("test", *filter(None, [argument]), path=bare_path, home=tmp_path)

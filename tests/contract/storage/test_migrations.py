@@ -62,12 +62,17 @@ def load(database: Database, dump: Path) -> None:
     connection.close()
 
 
-def loaded(folder: Path, dump: Path) -> Path:
-    """The SQLite file of a saved database."""
-    database = Database(f"sqlite:///{folder / 'saved.sqlite3'}")
-    load(database, dump)
-    database.close()
-    return folder / "saved.sqlite3"
+def load_into_either(database: Database, dump: Path, folder: Path) -> None:
+    """Into PostgreSQL, rows go by way of a SQLite file in ``folder``."""
+    if database.url.get_backend_name() == "sqlite":
+        load(database, dump)
+        return
+    file = Database(f"sqlite:///{folder / 'saved.sqlite3'}")
+    load(file, dump)
+    file.close()
+    with database.migrating() as connection:
+        running.upgrade(connection, dump.stem)
+        moving.copy_rows(folder / "saved.sqlite3", connection)
 
 
 def counts(database: Database) -> dict[str, int | None]:
@@ -115,12 +120,7 @@ def test_a_saved_old_database_is_upgraded_and_keeps_its_rows(empty: Database, du
 def test_a_saved_database_is_upgraded_to_the_next_revision(
     either: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: Path
 ) -> None:
-    if either.url.get_backend_name() == "sqlite":
-        load(either, dump)
-    else:
-        with either.migrating() as connection:
-            running.upgrade(connection, dump.stem)
-            moving.copy_rows(loaded(tmp_path, dump), connection)
+    load_into_either(either, dump, tmp_path)
     known = counts(either)
     revisions.release_next(monkeypatch, tmp_path)
     migrate(either)
@@ -153,12 +153,7 @@ def assert_rows_were_kept(database: Database) -> None:
 def test_imported_records_move_out_of_the_measured_ones(either: Database, tmp_path: Path) -> None:
     """They go to the local owner, and efforts that counted them are forgotten."""
     dump = saving.SAVED / "0100.sql"
-    if either.url.get_backend_name() == "sqlite":
-        load(either, dump)
-    else:
-        with either.migrating() as connection:
-            running.upgrade(connection, dump.stem)
-            moving.copy_rows(loaded(tmp_path, dump), connection)
+    load_into_either(either, dump, tmp_path)
     with either.transaction() as session:
         session.execute(text("UPDATE records SET job_id = 'imported:1' WHERE id = 1"))
     migrate(either)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,6 @@ from tuner.host.catalogue import ROOT
 from tunesmith.cli.main import main
 
 
-@pytest.fixture(autouse=True)
-def umask() -> Iterator[None]:
-    """The supervisor's is not for what other tests make."""
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
-
-
 def _child(tmp_path: Path, program: str) -> SupervisedProcess:
     return SupervisedProcess(
         name="child",
@@ -42,14 +34,6 @@ def _child(tmp_path: Path, program: str) -> SupervisedProcess:
     )
 
 
-def test_hosts_that_are_none_are_told_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TUNESMITH_WEBHOOK_HOSTS", "http://hooks.lan")
-    assert supervisor.main("127.0.0.1", 0, tmp_path / "home") == 3
-    assert "TUNESMITH_WEBHOOK_HOSTS: 'http://hooks.lan' is not a host or network" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -58,6 +42,7 @@ def test_hosts_that_are_none_are_told_at_once(
         ("BLOB_CACHE_MB", "many", "TUNESMITH_BLOB_CACHE_MB: Input should be a valid integer"),
         ("HEADER_BYTES", "1", "TUNESMITH_HEADER_BYTES: Input should be greater than or equal to 4096"),
         ("BLOB_URL", "ftp://example", "TUNESMITH_BLOB_URL"),
+        ("WEBHOOK_HOSTS", "http://a.lan", "TUNESMITH_WEBHOOK_HOSTS: 'http://a.lan' is not a host or network"),
     ],
 )
 def test_a_setting_of_any_part_that_cannot_be_used_is_told_before_one_is_started(

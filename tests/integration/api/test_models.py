@@ -63,9 +63,20 @@ def test_operators_that_no_engine_imports_are_warned_of(client: TestClient) -> N
     assert client.put("/v1/models", content=b"some bytes").json()["warnings"] == []
 
 
-def test_rejected_bytes_are_not_kept(client: TestClient, service: Service) -> None:
-    answer = client.put("/v1/models", content=b"bad bytes")
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (b"bad bytes", 422, "invalid_model"),
+        (b"", 422, "invalid_model"),
+        # A missing engine is not the uploader's fault.
+        (b"no engine", 503, "engine_not_installed"),
+    ],
+)
+def test_rejected_bytes_are_not_kept(
+    client: TestClient, service: Service, content: bytes, status: int, code: str
+) -> None:
+    answer = client.put("/v1/models", content=content)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.json()["hint"]
     assert stored(service) == []
 
@@ -129,18 +140,6 @@ def test_an_upload_that_is_rejected_takes_nothing_from_another_of_the_same_bytes
     with service.database.reading() as session:
         digests = [model.digest for model in models.page(session, limit=10)[0]]
     assert [service.blobs.path(digest).read_bytes() for digest in digests] == [b"some bytes"]
-
-
-def test_an_empty_upload_is_no_model(client: TestClient, service: Service) -> None:
-    answer = client.put("/v1/models", content=b"")
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_model")
-    assert stored(service) == []
-
-
-def test_a_missing_engine_is_not_the_uploaders_fault(client: TestClient, service: Service) -> None:
-    answer = client.put("/v1/models", content=b"no engine")
-    assert (answer.status_code, answer.json()["code"]) == (503, "engine_not_installed")
-    assert stored(service) == []
 
 
 def test_too_many_bytes_are_refused_announced_or_not(service: Service, client: TestClient) -> None:

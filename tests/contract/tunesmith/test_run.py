@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,10 +58,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNESMITH_HOME", str(home()))
     monkeypatch.chdir(tmp_path)
-    return
 
 
 def test_npz_in_npz_out_classes_and_times(capsys: Capture, built: Path) -> None:

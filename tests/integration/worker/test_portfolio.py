@@ -14,7 +14,7 @@ from domain.artifacts import Report, Runtime, Variant
 from domain.jobs import Precision, RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
-from tuner.results import bundle, timing
+from tuner.results import bundle
 from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.search import racing
 from worker.pipeline import verifying
@@ -108,9 +108,8 @@ INSTALLED = {
 
 
 @pytest.fixture
-def raced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def raced(bench: Bench) -> Bench:
     """Both runtimes are installed, the model can be rewritten, and there is time to compare candidates."""
-    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
     bench.script.hellos |= INSTALLED
     bench.script.rewritings = {"lines": 1}
     bench.options = {"benchmark_seconds": 5.0}

@@ -15,7 +15,6 @@ from domain.profiles import Peak
 from domain.stage_results import BenchmarkResult
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO
-from tuner.results import timing
 from worker.pipeline import profiling
 
 
@@ -42,9 +41,8 @@ def test_the_published_build_is_profiled_beside_onnx_runtime(bench: Bench) -> No
 
 
 @pytest.fixture
-def _openvino(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def _openvino(bench: Bench) -> None:
     """It is installed."""
-    monkeypatch.setattr(timing, "PAUSE_SECONDS", 0.0)
     bench.script.hellos["openvino"] = {**HELLO, "toolchain": {"engine": "openvino", "openvino": "2026.4.1"}}
     bench.options = {"benchmark_seconds": 5.0}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
 
 from domain.jobs import JobState
+from domain.targets import Device, Target
 from domain.tokens import Quota
 from domain.workers import Worker
 from storage import idempotency, jobs, tokens, workers
@@ -108,29 +108,20 @@ def test_files_of_ended_jobs_are_removed(bench: Bench) -> None:
 def _worker(runtime: Runtime, identifier: str, seen: timedelta = timedelta(0)) -> Worker:
     host, pid, _ = identifier.split(":")
     last = clock.now() - seen
-    described = replace(
-        _description(runtime), id=identifier, hostname=host, pid=int(pid), last_seen_at=last, started_at=last
-    )
-    with runtime.database.transaction() as session:
-        workers.beat(session, described)
-    return described
-
-
-def _description(runtime: Runtime) -> Worker:
-    from domain.targets import Device, Target
-
-    now = clock.now()
-    return Worker(
-        id=runtime.id,
-        hostname="h",
-        pid=1,
+    described = Worker(
+        id=identifier,
+        hostname=host,
+        pid=int(pid),
         device=Device(key="x86_64/cpu/t1", name="cpu", threads=1),
         native_target=Target(text="llvm", threads=1),
         toolchains=(),
         current_job=None,
-        started_at=now,
-        last_seen_at=now,
+        started_at=last,
+        last_seen_at=last,
     )
+    with runtime.database.transaction() as session:
+        workers.beat(session, described)
+    return described
 
 
 def test_a_job_beyond_its_tokens_limit_runs_when_there_is_room(bench: Bench) -> None:

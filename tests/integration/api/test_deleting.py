@@ -11,10 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
 
-SHAPES = {"x": [1, 3, 8, 8]}
 Headers = dict[str, str]
 
 

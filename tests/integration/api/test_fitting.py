@@ -7,9 +7,8 @@ from fastapi.testclient import TestClient
 
 from domain.jobs import AccuracyGate, Precision
 from storage import jobs
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 
-SHAPES = {"x": [1, 3, 8, 8]}
 BOARD = {"runner": "rpc", "target": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", "threads": 4}
 RPC = {"tracker": "boards.local:9190", "key": "rk3588"}
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from domain import release
 from storage import statements
 from storage.tables import JobRow
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
 
 
@@ -44,7 +44,7 @@ def test_workers_live_by_the_clock_of_the_database(
     monkeypatch.setattr(statements, "now", told)
     worker = ScriptedWorker(service)
     worker.beat(last_seen_at=told() - timedelta(seconds=61))
-    waiting = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}).json()
+    waiting = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES}).json()
     assert not client.get("/v1/workers").json()["workers"][0]["alive"]
     assert client.get("/v1/engines").json()["engines"] == []
     assert "no worker is alive" in waiting["waits_for"]

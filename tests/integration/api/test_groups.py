@@ -9,10 +9,8 @@ from fastapi.testclient import TestClient
 
 from api.jobs import groups
 from tests.support.api import callers
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
-
-SHAPES = {"x": [1, 3, 8, 8]}
 
 
 def make(client: TestClient, model: str, group: str | None, **options: Any) -> str:

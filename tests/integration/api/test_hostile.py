@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 
-SHAPES = {"x": [1, 3, 8, 8]}
 NAMES = [
     "../../etc/passwd",
     "..\\..\\windows",

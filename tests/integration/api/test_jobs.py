@@ -9,10 +9,8 @@ from fastapi.testclient import TestClient
 from domain.jobs import Budget, Failure, JobRequest
 from domain.targets import Device, Toolchain
 from storage import jobs, models
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
-
-SHAPES = {"x": [1, 3, 8, 8]}
 
 
 def test_a_job_is_stored_then_a_worker_is_woken(client: TestClient, service: Service, model: str) -> None:
@@ -176,7 +174,7 @@ def test_a_retry_is_a_new_job_for_the_same_request(client: TestClient, service: 
 
 def test_queued_jobs_say_their_place(client: TestClient, service: Service, model: str) -> None:
     def ask(**request: object) -> str:
-        body = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}, **request}
+        body = {"model": model, "input_shapes": SHAPES, **request}
         return str(client.post("/v1/jobs", json=body).json()["id"])
 
     def place(job_id: str) -> tuple[int | None, list[str]]:
@@ -201,14 +199,14 @@ def test_jobs_of_others_are_counted_and_not_named(client: TestClient, service: S
     with service.database.transaction() as session:
         request = JobRequest(model_digest=models.get(session, model).digest, budget=Budget(trials=1))
         jobs.create(session, request, now=datetime(2026, 1, 1, tzinfo=UTC), owner="ann")
-    body = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}
+    body = {"model": model, "input_shapes": SHAPES}
     made = client.post("/v1/jobs", json=body).json()
     assert (made["queue_position"], made["queued_before"]) == (2, [])
 
 
 def test_a_queued_job_says_what_no_living_worker_has(client: TestClient, service: Service, model: str) -> None:
     def ask(**request: object) -> dict[str, object]:
-        body = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}, **request}
+        body = {"model": model, "input_shapes": SHAPES, **request}
         made: dict[str, object] = client.post("/v1/jobs", json=body).json()
         assert client.get(f"/v1/jobs/{made['id']}").json()["waits_for"] == made["waits_for"]
         return made

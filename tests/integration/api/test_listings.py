@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
 
 LISTINGS = {
@@ -20,7 +20,6 @@ LISTINGS = {
     "/v1/tokens": "tokens",
     "/v1/groups": "groups",
 }
-SHAPES = {"x": [1, 3, 8, 8]}
 MADE_UP = [
     "",
     "x",

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.exc import OperationalError
 
 from storage.database import Database
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
@@ -53,7 +53,7 @@ def test_jobs_are_counted_by_state_and_the_queue_has_an_age(client: TestClient, 
 
 def test_trials_are_counted_from_the_first_look_on(client: TestClient, service: Service, model: str) -> None:
     def tuned() -> None:
-        request = {"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}
+        request = {"model": model, "input_shapes": SHAPES}
         ScriptedWorker(service, trials=3).run(client.post("/v1/jobs", json=request).json()["id"])
 
     tuned()

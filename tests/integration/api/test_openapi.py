@@ -10,7 +10,7 @@ from jsonschema_rs import validator_for
 
 from api import problems
 from api.documentation import openapi
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 
 OPEN = {"/healthz", "/readyz"}
 
@@ -76,7 +76,7 @@ def test_examples_are_what_the_schemas_allow(schema: dict[str, Any]) -> None:
 def test_an_example_is_taken(client: TestClient) -> None:
     model = client.put("/v1/models", content=b"static model").json()["id"]
     (example,) = openapi.EXAMPLES["JobDraft"]
-    answer = client.post("/v1/jobs", json={**example, "model": model, "input_shapes": {"x": [1, 3, 8, 8]}})
+    answer = client.post("/v1/jobs", json={**example, "model": model, "input_shapes": SHAPES})
     assert answer.status_code == 202, answer.text
     (operator,) = openapi.EXAMPLES["OperatorDraft"]
     assert client.post("/v1/models:operator", json=operator).status_code == 201

@@ -13,10 +13,8 @@ from domain.jobs import JobState
 from domain.tokens import Scope
 from storage import jobs, workers
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
-
-SHAPES = {"x": [1, 3, 8, 8]}
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from domain.stage_results import SearchedStrategy, TuneResult
 from domain.targets import Device, Target
 from storage import stages, workloads
 from tests.support import stage_results
-from tests.support.api.factories import AUTHORIZED, TOOLCHAINS, Service
+from tests.support.api.factories import AUTHORIZED, SHAPES, TOOLCHAINS, Service
 from tests.support.api.live import serving
 from tests.support.api.scripted import DEVICE, ScriptedWorker
 
-SHAPES = {"x": [1, 3, 8, 8]}
 BOTH = tuple(TOOLCHAINS.values())
 FORM = {"symbol:batch": "1", "axis:x:2": "8", "target": "native", "tuner": "auto", "budget": "600"}
 GPU = Device(key="cuda/NVIDIA-H200/sm_90", name="NVIDIA H200", threads=1)

@@ -10,10 +10,9 @@ from fastapi.testclient import TestClient
 
 from domain.tokens import Quota
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
 
-SHAPES = {"x": [1, 3, 8, 8]}
 MODEL = b"dynamic model"
 
 

@@ -13,7 +13,7 @@ from domain.targets import Device, Target
 from domain.tokens import Scope
 from storage import workloads
 from tests.support.api import callers
-from tests.support.api.factories import TOOLCHAINS, Service
+from tests.support.api.factories import SHAPES, TOOLCHAINS, Service
 from tests.support.api.scripted import DEVICE, ScriptedWorker
 from tests.support.hostile.tars import hostile
 from tests.unit.tuner.native.test_formats import ANSOR, AUTOTVM, KEY, RECORDS, WORKLOADS
@@ -213,7 +213,7 @@ def test_records_are_listed_by_filters_and_pages(client: TestClient) -> None:
 
 
 def test_a_record_says_where_it_comes_from(client: TestClient, service: Service, worker: ScriptedWorker) -> None:
-    job = client.post("/v1/jobs", json={"model": upload(client), "input_shapes": {"x": [1, 3, 8, 8]}}).json()["id"]
+    job = client.post("/v1/jobs", json={"model": upload(client), "input_shapes": SHAPES}).json()["id"]
     worker.run(job)
     send(client, AUTOTVM[:1])
     *measured, imported = client.get("/v1/records").json()["records"]

@@ -13,15 +13,10 @@ from sqlalchemy import update
 from domain.jobs import Failure
 from storage import idempotency
 from storage.tables import IdempotencyKeyRow
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
+from tests.support.api.refusals import RECORD
 from tests.support.api.scripted import ScriptedWorker
 
-SHAPES = {"x": [1, 3, 8, 8]}
-LINE = (
-    b'{"input": ["llvm -keys=cpu -mcpu=znver3", "dense_nopack.x86", [["TENSOR", [1, 4], "float32"], '
-    b'["TENSOR", [4, 4], "float32"], null, "float32"], {}], "config": {"index": 1, "code_hash": null, "entity": []}, '
-    b'"result": [[0.001], 0, 0.1, 1700000000.0], "version": 0.2, "tvm_version": "0.19.0"}\n'
-)
 PLACE = {"tuner": "autotvm", "target": "llvm -mcpu=znver3", "threads": 2, "device": "a board"}
 
 
@@ -82,19 +77,19 @@ def test_a_failed_request_does_not_use_up_its_key(client: TestClient, service: S
 
 def test_an_import_is_told_once_more_and_not_done(client: TestClient, service: Service) -> None:
     ScriptedWorker(service).beat()
-    first = keyed(client, "/v1/records", "k-1", params=PLACE, content=LINE)
+    first = keyed(client, "/v1/records", "k-1", params=PLACE, content=RECORD)
     assert first.status_code == 200, first.text
     assert first.json()["imported"] == 1
-    again = keyed(client, "/v1/records", "k-1", params=PLACE, content=LINE)
+    again = keyed(client, "/v1/records", "k-1", params=PLACE, content=RECORD)
     assert again.json() == first.json(), "without the key it would say that the records are known"
-    without = client.post("/v1/records", params=PLACE, content=LINE).json()
+    without = client.post("/v1/records", params=PLACE, content=RECORD).json()
     assert (without["imported"], without["known_already"]) == (0, 1)
 
 
-@pytest.mark.parametrize("change", [{"content": LINE + LINE}, {"params": {**PLACE, "device": "another"}}])
+@pytest.mark.parametrize("change", [{"content": RECORD + RECORD}, {"params": {**PLACE, "device": "another"}}])
 def test_another_import_with_the_same_key(client: TestClient, service: Service, change: dict[str, Any]) -> None:
     ScriptedWorker(service).beat()
-    request = {"params": PLACE, "content": LINE}
+    request = {"params": PLACE, "content": RECORD}
     assert keyed(client, "/v1/records", "k-1", **request).status_code == 200
     count = len(records(client))
     other = keyed(client, "/v1/records", "k-1", **{**request, **change})
@@ -107,7 +102,7 @@ def test_one_key_is_one_request_whatever_it_makes(client: TestClient, service: S
     assert create(client, model, "k-1").status_code == 202
     other = keyed(client, f"/v1/jobs/{job}:retry", "k-1")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-    third = keyed(client, "/v1/records", "k-1", params=PLACE, content=LINE)
+    third = keyed(client, "/v1/records", "k-1", params=PLACE, content=RECORD)
     assert (third.status_code, third.json()["code"]) == (422, "idempotency_mismatch")
 
 

@@ -8,8 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.jobs import creating
-
-SHAPES = {"x": [1, 3, 8, 8]}
+from tests.support.api.factories import SHAPES
 
 
 def make(client: TestClient, **request: Any) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from fastapi.testclient import TestClient
 
 from storage import jobs, webhooks
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
 
-SHAPES = {"x": [1, 3, 8, 8]}
 URL = "https://hooks.example.com/tuned?key=value"
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 

@@ -15,7 +15,7 @@ from domain.models import TensorSpec
 from domain.tokens import Scope
 from domain.webhooks import Webhook
 from storage import artifacts, events, jobs, webhooks
-from tests.support.api.factories import Service
+from tests.support.api.factories import SHAPES, Service
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.dashboard import seeding, stories
 from tests.support.dashboard.networks import CLASSIFIER, MOBILENET, RESNET
@@ -35,7 +35,7 @@ def look(browser: TestClient, job_id: str) -> str:
 
 def test_the_operators_of_a_long_build_are_shown(client: TestClient, service: Service) -> None:
     worker, model = ScriptedWorker(service), client.put("/v1/models", content=b"a model").json()["id"]
-    job_id = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}}).json()["id"]
+    job_id = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES}).json()["id"]
     lease = worker.claim(job_id).lease
     assert lease is not None
     told = {"stage": "baseline", "status": "working", "message": "relay built 12 of 43 operators"}

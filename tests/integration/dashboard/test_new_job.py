@@ -15,7 +15,7 @@ from domain import errors
 from domain.jobs import Budget
 from domain.tokens import Quota, Scope
 from storage import jobs
-from tests.support.api.factories import TOOLCHAINS, Service
+from tests.support.api.factories import SHAPES, TOOLCHAINS, Service
 from tests.support.api.scripted import DEVICE, ScriptedWorker
 from tests.support.dashboard.variety import GPU
 from tests.support.dashboard.visitors import visitor
@@ -296,7 +296,7 @@ def test_what_a_quota_refuses_is_told_and_nothing_is_lost(service: Service, fill
 
 
 def test_others_models_and_jobs_are_not_offered(client: TestClient, service: Service, filled: dict[str, str]) -> None:
-    document = {"model": filled["model"], "input_shapes": {"x": [1, 3, 8, 8]}}
+    document = {"model": filled["model"], "input_shapes": SHAPES}
     theirs = client.post("/v1/jobs", json=document).json()["id"]
     ada = visitor(service, "ada")
     assert filled["model"] not in ada.get("/new").text

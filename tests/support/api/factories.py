@@ -42,6 +42,8 @@ TOOLCHAINS = {
     "relax": Toolchain(engine="relax", tvm="0.27.0", llvm="22.1.8"),
 }
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+SHAPES = {"x": [1, 3, 8, 8]}
+"""Of the inputs of a model whose sizes are open; see ``inspect``."""
 _SETTINGS: dict[str, Any] = {
     "token": SecretStr(TOKEN),
     "events_poll_seconds": 0.05,

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from process import logs
 from process.logs import LogFormat, LogLevel
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service, make_service
 
 
 @pytest.fixture
@@ -62,5 +62,5 @@ def model(client: TestClient) -> str:
 
 @pytest.fixture
 def job(client: TestClient, model: str) -> str:
-    answer = client.post("/v1/jobs", json={"model": model, "input_shapes": {"x": [1, 3, 8, 8]}})
+    answer = client.post("/v1/jobs", json={"model": model, "input_shapes": SHAPES})
     return str(answer.json()["id"])

@@ -18,10 +18,9 @@ from sqlalchemy.exc import OperationalError
 from domain import errors
 from storage import idempotency
 from storage.tables import TokenRow
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
 
-SHAPES = {"x": [1, 3, 8, 8]}
 RECORD = (
     b'{"input": ["llvm -keys=cpu -mcpu=znver3", "dense_nopack.x86", [["TENSOR", [1, 4], "float32"], '
     b'["TENSOR", [4, 4], "float32"], null, "float32"], {}], "config": {"index": 1, "code_hash": null, "entity": []}, '

@@ -14,7 +14,7 @@ from tests.support.dashboard.seeding import Seeded
 
 pytestmark = pytest.mark.browser
 
-_NOTE_TEXTS = """
+NOTE_TEXTS = """
 const write = CanvasRenderingContext2D.prototype.fillText;
 window.written = [];
 CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
@@ -24,6 +24,7 @@ CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
   return write.apply(this, arguments);
 };
 """
+"""Has the page note in ``written`` each text in a plot, with how far from the left it stands."""
 _TICKS = """async ([values, units]) => {
   const found = await import(document.querySelector('script[src*="js/job"]').src.replace("job.js", "format.js"));
   return found.ticks(values, units);
@@ -42,7 +43,7 @@ def _drawn(page: Page) -> dict[str, list[tuple[str, int]]]:
 def test_axes_have_titles_and_one_unit_and_begin_together(browser: Browser, full: tuple[Site, Seeded]) -> None:
     site, seeded = full
     with visiting(browser, site.url, site.token) as visit:
-        visit.page.add_init_script(_NOTE_TEXTS)
+        visit.page.add_init_script(NOTE_TEXTS)
         visit.go(f"/jobs/{seeded.succeeded}")
         drawn = _drawn(visit.page)
         estimate, tasks = drawn["estimate"], drawn["tasks"]

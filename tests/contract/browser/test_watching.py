@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from domain.jobs import Lease
+from tests.contract.browser.test_plots import NOTE_TEXTS
 from tests.support.api.factories import AUTHORIZED
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.browser.fixtures import Site
@@ -20,15 +21,6 @@ pytestmark = pytest.mark.browser
 
 _END = 'id: 1000000\nevent: state\ndata: {"state": "succeeded"}\n\n'
 _LONG_PAUSE = 10_000
-_TEXTS = """
-const write = CanvasRenderingContext2D.prototype.fillText;
-window.written = [];
-CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
-  const plot = this.canvas.closest("[data-plot]");
-  if (plot) window.written.push(`${plot.dataset.plot} ${text}`);
-  return write.apply(this, arguments);
-};
-"""
 
 
 def _end(page: Page) -> None:
@@ -82,7 +74,7 @@ def test_plots_and_tasks_grow_by_events_alone(browser: Browser, full: tuple[Site
     tuning = threading.Thread(target=lambda: leases.append(worker.begin(job)))
     with visiting(browser, site.url, site.token) as visit:
         page, asked = visit.page, Counter[str]()
-        page.add_init_script(_TEXTS)
+        page.add_init_script(NOTE_TEXTS)
         tuning.start()
         page.goto(f"{site.url}/jobs/{job}")
         expect(page.locator('[data-plot="tasks"] canvas')).to_be_visible(timeout=20_000)
@@ -95,7 +87,8 @@ def test_plots_and_tasks_grow_by_events_alone(browser: Browser, full: tuple[Site
         assert asked[f"/jobs/{job}/curve.json"] <= 8
         # When the stage began, and every half minute.
         assert asked[f"/jobs/{job}"] <= 3
-        until(page, "['estimate 60', 'tasks 60'].every((one) => window.written.includes(one))")
+        for plot in ("estimate", "tasks"):
+            until(page, f"window.written.some((one) => one[0] === '{plot}' && one[1] === '60')")
         rows = page.locator("tr[data-task] td[data-label=Trials]")
         assert rows.all_inner_texts() == ["16/16"] * 4
         shown = _shown(page)

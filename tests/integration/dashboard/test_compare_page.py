@@ -20,7 +20,7 @@ from tests.support.api.factories import Service
 from tests.support.dashboard.networks import HOSTILE, RESNET
 from tests.support.dashboard.pages import Page
 from tests.support.dashboard.seeding import Seeded, Seeder
-from tests.support.dashboard.variety import Various
+from tests.support.dashboard.variety import Various, scaled
 from tests.support.dashboard.visitors import visitor
 from tests.support.storage.factories import timing
 
@@ -151,14 +151,6 @@ def test_runs_are_compared_by_their_own_references(service: Service, client: Tes
     assert "A and B have no reference in common" in page
     assert "each time divided" not in page
     assert "slower 0.77×" in row(page, "Published")
-
-
-def scaled(timing: Timing, times: float) -> Timing:
-    return replace(
-        timing,
-        **{name: times * value for name, value in vars(timing).items() if isinstance(value, float)},
-        samples=tuple(times * sample for sample in timing.samples),
-    )
 
 
 def test_without_intervals_nothing_is_claimed() -> None:

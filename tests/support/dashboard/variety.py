@@ -78,19 +78,18 @@ def _by_relax(service: Service, job_id: str) -> str:
 
 
 def _slower(report: Report, times: float) -> Report:
-    def slower(timing: Timing) -> Timing:
-        return Timing(
-            samples=tuple(times * sample for sample in timing.samples),
-            processes=timing.processes,
-            **{
-                name: times * value if value else value
-                for name, value in vars(timing).items()
-                if name not in ("samples", "processes")
-            },
-        )
-
-    builds = {variant: slower(timing) for variant, timing in report.timings.items() if variant is not Variant.REFERENCE}
+    builds = {
+        variant: scaled(timing, times) for variant, timing in report.timings.items() if variant is not Variant.REFERENCE
+    }
     return replace(report, timings={**report.timings, **builds})
+
+
+def scaled(timing: Timing, times: float) -> Timing:
+    return replace(
+        timing,
+        **{name: times * value for name, value in vars(timing).items() if isinstance(value, float)},
+        samples=tuple(times * sample for sample in timing.samples),
+    )
 
 
 def _fleet(service: Service) -> None:

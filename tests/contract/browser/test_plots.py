@@ -75,20 +75,16 @@ def test_lines_are_named_for_when_they_were_measured(browser: Browser, full: tup
         expect(legend).not_to_contain_text("Tuned, measured")
 
 
-@pytest.mark.parametrize(
-    ("values", "units", "texts"),
-    [
+def test_ticks(browser: Browser, full: tuple[Site, Seeded]) -> None:
+    site, seeded = full
+    expected: list[tuple[list[float], list[list[object]], list[str]]] = [
         ([0, 0.0005, 0.001], [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]], ["0.0 ms", "0.5 ms", "1.0 ms"]),
         ([0, 2.5e-7, 5e-7], [[1e-6, "µs"], [1e-9, "ns"]], ["0 ns", "250 ns", "500 ns"]),
         ([2.25, 2.5, 2.75], [[1, ""]], ["2.25", "2.50", "2.75"]),
         ([50, 100, 150], [[1, ""]], ["50", "100", "150"]),
         ([0], [[1, "s"]], ["0 s"]),
-    ],
-)
-def test_ticks(
-    browser: Browser, full: tuple[Site, Seeded], values: list[float], units: list[tuple[float, str]], texts: list[str]
-) -> None:
-    site, seeded = full
+    ]
     with visiting(browser, site.url, site.token) as visit:
         visit.go(f"/jobs/{seeded.succeeded}")
-        assert visit.page.evaluate(_TICKS, [values, units]) == texts
+        for values, units, texts in expected:
+            assert visit.page.evaluate(_TICKS, [values, units]) == texts

@@ -25,7 +25,6 @@ _START_SECONDS = 120.0
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """For a service's processes: the engines that the tests were given, short benchmarks, none of our own settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")}
     engines = {
         environments.variable(spec): str(environments.interpreter(spec, engines_home()))
         for spec in catalogue.ENGINES.values()
@@ -37,7 +36,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "PYTHONPATH": str(catalogue.ROOT),
         "PYTHONUNBUFFERED": "1",
     }
-    return {**kept, **engines, **ours, **more}
+    return {**processes.clean_environment(), **engines, **ours, **more}
 
 
 @contextmanager

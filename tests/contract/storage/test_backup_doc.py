@@ -18,6 +18,7 @@ from storage.database import Database, migrate
 from storage.settings import StorageSettings
 from tests.support.servers import postgresql
 from tests.support.servers.postgresql import PostgreSQL
+from tests.support.storage import buckets
 from tests.support.storage.buckets import Bucket
 from tests.support.storage.factories import FACTS, NOW, add_job, artifact
 
@@ -38,17 +39,8 @@ def do(script: str, settings: StorageSettings, folder: Path) -> None:
     tunesmith = programs / "tunesmith"
     tunesmith.write_text(f'#!/bin/sh\nexec {sys.executable} -m tunesmith "$@"\n')
     tunesmith.chmod(0o755)
-    assert settings.blob_access_key is not None
-    assert settings.blob_secret_key is not None
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")} | {
-        "PATH": f"{programs}:{postgresql.binaries()}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "TUNESMITH_HOME": str(settings.home),
-        "TUNESMITH_DATABASE_URL": settings.database_url,
-        "TUNESMITH_BLOB_URL": settings.blob_url,
-        "TUNESMITH_BLOB_ACCESS_KEY": settings.blob_access_key.get_secret_value(),
-        "TUNESMITH_BLOB_SECRET_KEY": settings.blob_secret_key.get_secret_value(),
-    }
+    environment = buckets.environment(settings)
+    environment["PATH"] = f"{programs}:{postgresql.binaries()}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euc", script], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -21,6 +21,7 @@ from storage.blobs import s3
 from storage.blobs.s3 import S3BlobStore
 from tests.support.servers.processes import free_port
 from tests.support.servers.proxy import Proxy
+from tests.support.storage import buckets
 from tests.support.storage.buckets import Bucket
 
 MIB = 1024**2
@@ -246,26 +247,11 @@ store.put(b"x" * 1024**2 for _ in range(40))
 """
 
 
-def environment(bucket: Bucket, home: Path) -> dict[str, str]:
-    settings = bucket.settings(home)
-    assert settings.blob_access_key is not None
-    assert settings.blob_secret_key is not None
-    return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("TUNESMITH_", "AWS_"))},
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-        "TUNESMITH_HOME": str(home),
-        "TUNESMITH_BLOB_URL": settings.blob_url,
-        "TUNESMITH_BLOB_ACCESS_KEY": settings.blob_access_key.get_secret_value(),
-        "TUNESMITH_BLOB_SECRET_KEY": settings.blob_secret_key.get_secret_value(),
-    }
-
-
 def test_a_put_that_is_killed_leaves_nothing_to_be_seen(bucket: Bucket, store: S3BlobStore, tmp_path: Path) -> None:
     digest = hashlib.sha256(b"x" * (40 * MIB)).hexdigest()
     home = tmp_path / "killed"
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED_PUT], env=environment(bucket, home), stdout=subprocess.PIPE, text=True
-    )
+    environment = buckets.environment(bucket.settings(home))
+    process = subprocess.Popen([sys.executable, "-c", KILLED_PUT], env=environment, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "sent a part\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers import s3
+from tests.support.servers import processes, s3
 from tests.support.servers.redis import Redis
 from tests.support.servers.s3 import S3
 
@@ -20,8 +19,7 @@ SERVERS = ("settings", "home", "database", "broker", "blobs", "workers")
 
 
 def tunesmith(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("TUNESMITH_", "AWS_"))}
-    environment = {**known, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", **settings}
+    environment = {**processes.clean_environment(), "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", **settings}
     command = [sys.executable, "-m", "tunesmith", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 

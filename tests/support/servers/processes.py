@@ -62,6 +62,11 @@ def start(
         )
 
 
+def clean_environment() -> dict[str, str]:
+    """That of this process, without settings of the service and of boto3."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("TUNESMITH_", "AWS_"))}
+
+
 def kill(process: subprocess.Popen[bytes]) -> None:
     """``kill -9`` of the process and its group, and waiting until it is gone."""
     with contextlib.suppress(ProcessLookupError):

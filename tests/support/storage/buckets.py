@@ -10,7 +10,24 @@ from typing import Any
 from storage.blobs import stores
 from storage.blobs.s3 import S3BlobStore
 from storage.settings import StorageSettings
+from tests.support.servers import processes
 from tests.support.servers.s3 import KEY_ID, REGION, S3, SECRET
+from tuner.host.catalogue import ROOT
+
+
+def environment(settings: StorageSettings) -> dict[str, str]:
+    """Of a process with these settings, whose blobs are in a bucket."""
+    assert settings.blob_access_key is not None
+    assert settings.blob_secret_key is not None
+    return {
+        **processes.clean_environment(),
+        "PYTHONPATH": str(ROOT),
+        "TUNESMITH_HOME": str(settings.home),
+        "TUNESMITH_DATABASE_URL": settings.database_url,
+        "TUNESMITH_BLOB_URL": settings.blob_url,
+        "TUNESMITH_BLOB_ACCESS_KEY": settings.blob_access_key.get_secret_value(),
+        "TUNESMITH_BLOB_SECRET_KEY": settings.blob_secret_key.get_secret_value(),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

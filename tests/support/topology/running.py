@@ -109,7 +109,6 @@ class Topology:
 
     def environment(self, host: Host) -> dict[str, str]:
         """As the containers get it."""
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("TUNESMITH_", "AWS_"))}
         written = engines.write(
             host.home.parent / "engines",
             self.kind,
@@ -118,7 +117,7 @@ class Topology:
             trial_seconds=_TRIAL_SECONDS,
         )
         return {
-            **known,
+            **processes.clean_environment(),
             **self.s3.credentials,
             **written,
             **self.settings,

@@ -64,7 +64,7 @@ def environment_of(secrets: Path, s3_server: S3, engines_home: Path, tmp_path: P
             environments.variable(spec): str(environments.folder(spec, engines_home) / "bin" / "python")
             for spec in catalogue.ENGINES.values()
         }
-        known = {name: value for name, value in os.environ.items() if not name.startswith(("TUNESMITH_", "AWS_"))}
+        known = processes.clean_environment()
         paths = {"TUNESMITH_HOME": str(tmp_path / name), "TUNESMITH_LOCK_FOLDER": str(tmp_path / "locks")}
         return {**known, **given, **pythons, **paths, "PYTHONPATH": str(composing.ROOT), "PYTHONSAFEPATH": "1"}
 

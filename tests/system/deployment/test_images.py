@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import shutil
 import stat
@@ -123,7 +122,7 @@ def test_the_bucket_is_made_once(s3_server: S3, tmp_path: Path) -> None:
     for name, text in (("key", s3.KEY_ID), ("secret", s3.SECRET)):
         (tmp_path / name).write_text(text)
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("TUNESMITH_", "AWS_"))},
+        **processes.clean_environment(),
         "PYTHONPATH": str(composing.ROOT),
         "TUNESMITH_BLOB_URL": f"s3://made-at-start/blobs?endpoint={s3_server.endpoint()}&region=us-east-1&path_style=1",
         "TUNESMITH_BLOB_ACCESS_KEY_FILE": str(tmp_path / "key"),

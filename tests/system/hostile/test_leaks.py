@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import models, serving
+from tests.support.servers import processes
 
 TOKEN = "tok-en-of-the-service-0123456789abcdef"
 PASSWORD = "pass-word-of-the-database"
@@ -30,8 +30,8 @@ def _settings(home: Path) -> dict[str, str]:
 )
 def test_a_database_that_cannot_be_had_is_told_without_its_password(tmp_path: Path, program: str, url: str) -> None:
     broker = f"redis://:{PASSWORD}@127.0.0.1:1/0"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TUNESMITH_")}
-    environment = {**kept, **_settings(tmp_path), "TUNESMITH_DATABASE_URL": url, "TUNESMITH_BROKER_URL": broker}
+    addresses = {"TUNESMITH_DATABASE_URL": url, "TUNESMITH_BROKER_URL": broker}
+    environment = {**processes.clean_environment(), **_settings(tmp_path), **addresses}
     command = [serving.PYTHON, "-m", program]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=45, check=False)
     assert ended.returncode != 0

@@ -13,7 +13,7 @@ from domain.jobs import Tuner
 from domain.ports import Canceled
 from domain.stage_results import BaselineResult, ImportResult, PlanResult
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, RELAX
+from tests.support.worker.scripted import HELLO, RELAX, refusing
 
 
 def is_untuned(method: str, params: dict[str, Any]) -> bool:
@@ -87,11 +87,7 @@ def test_known_tasks_are_not_extracted_and_need_no_other_process(bench: Bench) -
 
 
 def test_a_failure_is_reported_by_the_plan_alone(bench: Bench) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "extract":
-            raise errors.EngineRequestFailed("extract_failed", "no task")
-
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing("extract", errors.EngineRequestFailed("extract_failed", "no task"))
     failure = bench.failure(bench.run())
     assert failure.code == "engine_request_failed"
     assert failure.details["engine_code"] == "extract_failed"

@@ -12,6 +12,7 @@ from domain import errors
 from domain.artifacts import Variant
 from domain.records import Record, TrialError
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import refusing
 
 CONV, DENSE = '["conv"]', '["dense"]'
 
@@ -79,11 +80,8 @@ def test_a_build_whose_records_are_right_alone_is_given_up(bench: Bench) -> None
 
 
 def test_an_audit_that_fails_costs_the_tuned_build_alone(bench: Bench) -> None:
-    def refuse(method: str, _: dict[str, Any]) -> None:
-        if method == "audit":
-            raise errors.EngineCrashed("relay engine: it was killed by SIGKILL")
-
-    bench.script.poisoned, bench.script.refuse = frozenset({(CONV, 7)}), refuse
+    bench.script.poisoned = frozenset({(CONV, 7)})
+    bench.script.refuse = refusing("audit", errors.EngineCrashed("relay engine: it was killed by SIGKILL"))
     job_id = _run(bench)
     assert bench.report(job_id).published is Variant.UNTUNED
     assert any("could not be checked" in note for note in bench.notes(job_id))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from domain import errors
 from domain.artifacts import Artifact, Variant
 from domain.jobs import JobState, RpcOptions, RunnerKind, Tuner
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX
+from tests.support.worker.scripted import HELLO, RELAX, refusing
 from tuner.results import bundle
 
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
@@ -41,16 +40,6 @@ def with_records(bench: Bench) -> str:
     bench.run(target=ARM, tuner=Tuner.AUTOTVM, threads=4, runner=RunnerKind.RPC, rpc=BOARD, trials=16)
     assert not any("emulated" in asked for asked in bench.script.asked("run")), "a board runs them"
     return bench.run(target=ARM, tuner=Tuner.AUTOTVM, runner=RunnerKind.NONE, device="rpc/rasp4b/t4")
-
-
-def failing(method: str, error: errors.TunesmithError) -> Callable[[str, dict[str, Any]], None]:
-    """Raise the error for requests of that method to an emulator."""
-
-    def refuse(asked: str, params: dict[str, Any]) -> None:
-        if asked == method and "emulated" in params:
-            raise error
-
-    return refuse
 
 
 def test_a_build_is_verified_and_not_timed(bench: Bench) -> None:
@@ -106,7 +95,8 @@ def test_a_wrong_untuned_build_fails_the_job(bench: Bench) -> None:
 
 def test_a_build_that_crashes_fails_the_job(bench: Bench) -> None:
     message = "the library crashes under qemu-aarch64: Segmentation fault"
-    bench.script.refuse = failing("run", errors.EngineRequestFailed("emulation_failed", message))
+    error = errors.EngineRequestFailed("emulation_failed", message)
+    bench.script.refuse = refusing("run", error, emulated="aarch64")
     job = bench.get(bench.run(target=ARM, runner=RunnerKind.NONE, threads=4))
     assert job.failure is not None
     assert (job.state, job.failure.message) == (JobState.FAILED, message)
@@ -122,7 +112,7 @@ def test_a_build_that_crashes_fails_the_job(bench: Bench) -> None:
 def test_what_the_emulator_cannot_tell_is_published_unverified(
     bench: Bench, error: errors.TunesmithError, reason: str
 ) -> None:
-    bench.script.refuse = failing("run", error)
+    bench.script.refuse = refusing("run", error, emulated="aarch64")
     job_id = bench.run(target=ARM, runner=RunnerKind.NONE, threads=4)
     found = bench.artifact(job_id)
     assert (found.verified, found.report.verifications, found.report.emulator) == (False, {}, "")

@@ -12,7 +12,7 @@ from domain.jobs import BundleFormat, EventKind, JobState, Precision, RpcOptions
 from domain.targets import Device
 from storage import workers
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX
+from tests.support.worker.scripted import HELLO, RELAX, refusing
 from tuner.host import hardware
 from tuner.search import racing
 from worker import clock
@@ -98,17 +98,14 @@ def test_errors_are_told_engine_by_engine(bench: Bench) -> None:
     assert all((error["output"], error["rtol"], error["passed"]) == ("y", 1e-4, False) for [error] in told.values())
 
 
-@pytest.mark.parametrize(("refusing", "left"), [("relay", Tuner.METASCHEDULE), ("relax", Tuner.AUTOTVM)])
-def test_auto_falls_over_from_an_engine_that_cannot_import(bench: Bench, refusing: str, left: Tuner) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "check" and params["engine"] == refusing:
-            raise errors.EngineRequestFailed("unsupported_operators", "no", details={"operators": {"Det": 2}})
-
+@pytest.mark.parametrize(("unable", "left"), [("relay", Tuner.METASCHEDULE), ("relax", Tuner.AUTOTVM)])
+def test_auto_falls_over_from_an_engine_that_cannot_import(bench: Bench, unable: str, left: Tuner) -> None:
+    error = errors.EngineRequestFailed("unsupported_operators", "no", details={"operators": {"Det": 2}})
     bench.script.hellos = BOTH
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing("check", error, engine=unable)
     job_id = run(bench)
     assert {record.tuner for record in bench.records(job_id)} == {str(left)}
-    assert f"{refusing} cannot import the model: it lacks Det (2×)." in bench.report(job_id).choice
+    assert f"{unable} cannot import the model: it lacks Det (2×)." in bench.report(job_id).choice
 
 
 def test_if_no_engine_builds_the_model_the_preferred_one_says_why(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from domain import errors
 from domain.artifacts import Artifact, Variant
 from domain.jobs import BundleFormat, JobState, RpcOptions, RunnerKind, Tuner
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO
+from tests.support.worker.scripted import HELLO, refusing
 from tuner.results import bundle
 
 FILES = {BundleFormat.TVM: "mod.so", BundleFormat.OBJECT: "mod.tar", BundleFormat.SYSTEM_LIB: "mod.a"}
@@ -102,11 +102,8 @@ def test_a_job_whose_builds_are_wrong_in_tvm_fails_and_says_so(bench: Bench) -> 
 
 
 def test_a_build_that_tvm_cannot_load_is_not_published(bench: Bench) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "run" and params.get("file") and "tuned-autotvm" in params["bundle"]:
-            raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
-
-    bench.script.refuse = refuse
+    error = errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
+    bench.script.refuse = refusing("run", error, file="mod.so", bundle="tuned-autotvm")
     job_id = run(bench, BundleFormat.TVM)
     assert bench.report(job_id).published is Variant.UNTUNED
     assert any(note.startswith("TVM does not run the tuned build from mod.so: ") for note in bench.notes(job_id))

@@ -18,6 +18,7 @@ from storage import imports, record_pages
 from storage.record_filters import RecordFilter
 from storage.tables import RecordRow, TuningTaskRow, digest_of
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import refusing
 from worker import clock
 from worker.pipeline.search.candidates import MOST_TRIALS
 
@@ -218,11 +219,8 @@ def test_records_of_others_are_left_out_but_stay(bench: Bench) -> None:
 
 
 def test_a_build_that_fails_without_records_blames_none(bench: Bench) -> None:
-    def fail(method: str, params: dict[str, Any]) -> None:
-        if method == "compile" and params["tuner"]:
-            raise errors.EngineRequestFailed("compile_failed", "out of registers")
-
-    bench.script.refuse = fail
+    error = errors.EngineRequestFailed("compile_failed", "out of registers")
+    bench.script.refuse = refusing("compile", error, tuner="autotvm")
     job_id = run(bench, trials=16)
     assert not any("was left out" in note for note in bench.notes(job_id))
     assert len(valid(bench, job_id, CONV)) == 8

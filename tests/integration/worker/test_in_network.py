@@ -14,7 +14,7 @@ from domain.artifacts import Variant
 from domain.jobs import Tuner
 from domain.profiles import Peak
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX
+from tests.support.worker.scripted import HELLO, RELAX, refusing
 from tuner.native import autotvm
 from tuner.search import racing
 from worker.pipeline import profiling
@@ -161,11 +161,8 @@ def test_builds_of_another_form_are_not_compared(bench: Bench) -> None:
 
 
 def test_a_failure_costs_the_comparison_alone(bench: Bench) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "compile" and "alternative-2" in params["out_dir"]:
-            raise errors.EngineRequestFailed("compile_failed", "no build")
-
-    bench.script.refuse = refuse
+    error = errors.EngineRequestFailed("compile_failed", "no build")
+    bench.script.refuse = refusing("compile", error, out_dir="alternative-2")
     job = bench.succeed()
     assert any(note.startswith("records were not compared in the network") for note in bench.notes(job))
     assert bench.report(job).portfolio[0].name == "autotvm"

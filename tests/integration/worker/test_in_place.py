@@ -10,7 +10,7 @@ from domain import errors
 from domain.jobs import JobState
 from domain.stage_results import TuneResult
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO
+from tests.support.worker.scripted import HELLO, refusing
 from worker.leases import ShuttingDown
 
 CONV, DENSE = '["conv"]', '["dense"]'
@@ -57,11 +57,7 @@ def test_a_build_is_profiled_once_for_all_attempts(bench: Bench) -> None:
 
 
 def test_without_a_profile_the_search_begins_with_most_operations(bench: Bench) -> None:
-    def refuse(method: str, _: dict[str, Any]) -> None:
-        if method == "profile":
-            raise errors.EngineRequestFailed("run_failed", "no memory")
-
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing("profile", errors.EngineRequestFailed("run_failed", "no memory"))
     job = bench.succeed()
     assert bench.result(job, TuneResult).trials
     assert first_searched(bench) == CONV

@@ -16,7 +16,7 @@ from domain.jobs import EventKind, JobState, Stage, Tuner
 from domain.records import Record
 from storage import convergence, records
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
+from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine, refusing
 from tuner.results import bundle
 from worker.pipeline.search import progress
 
@@ -135,11 +135,8 @@ def test_an_output_that_is_empty_on_all_inputs_makes_the_artifact_not_verified(
 
 
 def test_a_build_that_crashes_when_run_is_not_published(bench: Bench) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "run" and "/tuned" in params.get("bundle", ""):
-            raise errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
-
-    bench.script.refuse = refuse
+    error = errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
+    bench.script.refuse = refusing("run", error, bundle="/tuned")
     job_id = bench.run()
     artifact = bench.artifact(job_id)
     assert artifact.report.published is Variant.UNTUNED
@@ -155,11 +152,8 @@ def test_a_build_that_crashes_when_run_is_not_published(bench: Bench) -> None:
     ],
 )
 def test_what_an_engine_refuses_is_the_failure(bench: Bench, method: str, engine_code: str, code: str) -> None:
-    def refuse(asked: str, _: dict[str, Any]) -> None:
-        if asked == method:
-            raise errors.EngineRequestFailed(engine_code, "no", hint="try", details={"operators": {"Det": 2}})
-
-    bench.script.refuse = refuse
+    error = errors.EngineRequestFailed(engine_code, "no", hint="try", details={"operators": {"Det": 2}})
+    bench.script.refuse = refusing(method, error)
     job_id = bench.run()
     failure = bench.failure(job_id)
     assert (failure.code, failure.message, failure.hint) == (code, "no", "try")
@@ -185,11 +179,7 @@ def test_placement_is_what_was_resolved(bench: Bench) -> None:
 
 
 def test_an_unexpected_error_is_told_without_its_insides(bench: Bench) -> None:
-    def refuse(asked: str, _: dict[str, Any]) -> None:
-        if asked == "extract":
-            raise KeyError("secret")
-
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing("extract", KeyError("secret"))
     job_id = bench.run()
     failure = bench.failure(job_id)
     assert failure.code == "internal_error"

@@ -13,7 +13,7 @@ from domain import errors
 from domain.artifacts import Report, Runtime, Variant
 from domain.jobs import Precision, RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine
+from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine, refusing
 from tuner.results import bundle
 from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.search import racing
@@ -215,11 +215,8 @@ def test_a_narrow_runtime_that_is_not_accurate_does_not_compete(narrow: Bench, n
 
 
 def test_a_narrow_runtime_that_does_not_run_does_not_compete(narrow: Bench) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "run" and params.get("bundle", "").endswith("openvino-bf16"):
-            raise errors.EngineRequestFailed("run_failed", "no such primitive")
-
-    narrow.script.refuse = refuse
+    error = errors.EngineRequestFailed("run_failed", "no such primitive")
+    narrow.script.refuse = refusing("run", error, bundle="openvino-bf16")
     found = narrow.report(run(narrow, precision=Precision.BF16))
     assert told(found)["openvino, bf16"] == "does not run: no such primitive"
     assert found.runtime_precision == "f32"
@@ -264,15 +261,11 @@ def test_onnx_runtime_keeps_its_own_options_unless_others_are_faster(raced: Benc
 )
 def test_a_runtime_that_is_wrong_or_crashes_does_not_compete(raced: Bench, wrong: bool, said: str) -> None:
     raced.script.run_seconds = {**raced.script.run_seconds, "openvino": 0.5e-3}
-
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "run" and params["engine"] == "openvino":
-            raise errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
-
     if wrong:
         raced.script.wrong = frozenset({"openvino"})
     else:
-        raced.script.refuse = refuse
+        error = errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
+        raced.script.refuse = refusing("run", error, engine="openvino")
     found = raced.report(run(raced))
     assert (found.runtime, Variant.OPENVINO in found.timings) == (Runtime.TVM, False)
     assert told(found)["openvino"].startswith(said)
@@ -281,12 +274,8 @@ def test_a_runtime_that_is_wrong_or_crashes_does_not_compete(raced: Bench, wrong
 def test_a_runtime_that_crashes_in_the_benchmark_is_left_out(raced: Bench) -> None:
     raced.script.run_seconds = {**raced.script.run_seconds, "openvino": 0.5e-3}
     raced.script.rewritings = {}
-
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "time" and params["engine"] == "openvino":
-            raise errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
-
-    raced.script.refuse = refuse
+    error = errors.EngineCrashed("openvino engine: it was killed by SIGSEGV")
+    raced.script.refuse = refusing("time", error, engine="openvino")
     found = raced.report(run(raced))
     assert (found.runtime, found.published) == (Runtime.TVM, Variant.TUNED)
     assert told(found)["openvino"] == "not timed"

@@ -12,7 +12,7 @@ from domain.jobs import AccuracyGate, JobState, Precision, Tuner
 from domain.stage_results import BaselineResult
 from tests.integration.worker.test_engines import run
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX
+from tests.support.worker.scripted import HELLO, RELAX, refusing
 from tuner.results import verification
 from tuner.search import racing
 
@@ -72,12 +72,9 @@ def test_bf16_builds_leave_sensitive_layers_in_float32(bench: Bench) -> None:
 
 
 def test_bf16_is_built_without_knowing_its_sensitive_layers(bench: Bench) -> None:
-    def refuse(method: str, _: dict[str, Any]) -> None:
-        if method == "narrow":
-            raise errors.EngineRequestFailed("unsupported_dtype", "no bfloat16 in this opset")
-
+    error = errors.EngineRequestFailed("unsupported_dtype", "no bfloat16 in this opset")
     bench.script.precisions = {"relax": ["f32", "bf16"]}
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing("narrow", error)
     job = run(bench, precision=Precision.BF16)
     assert bench.get(job).state is JobState.SUCCEEDED
     assert _models(bench, "compile", "bf16") == {"prepared.onnx"}
@@ -190,12 +187,9 @@ def test_auto_is_f32_where_nothing_else_is_offered(bench: Bench, offered: dict[s
 
 
 def test_auto_goes_on_without_a_model_that_cannot_be_quantized(bench: Bench) -> None:
-    def refuse(method: str, _: dict[str, Any]) -> None:
-        if method == "quantize":
-            raise errors.EngineRequestFailed("unsupported_dtype", "it has no products")
-
+    error = errors.EngineRequestFailed("unsupported_dtype", "it has no products")
     bench.script.precisions = {"relax": ["f32", "int8"]}
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing("quantize", error)
     job = run(bench, precision=Precision.AUTO)
     found = bench.artifact(job)
     assert (bench.get(job).state, found.precision) == (JobState.SUCCEEDED, "f32")
@@ -203,11 +197,8 @@ def test_auto_goes_on_without_a_model_that_cannot_be_quantized(bench: Bench) -> 
 
 
 def test_a_model_that_cannot_be_quantized_fails_where_int8_was_asked_for(bench: Bench) -> None:
-    def refuse(method: str, _: dict[str, Any]) -> None:
-        if method == "quantize":
-            raise errors.EngineRequestFailed("unsupported_dtype", "it has no products")
-
-    bench.script.refuse = refuse
+    error = errors.EngineRequestFailed("unsupported_dtype", "it has no products")
+    bench.script.refuse = refusing("quantize", error)
     job = run(bench, precision=Precision.INT8)
     failure = bench.failure(job)
     assert (failure.code, failure.message) == ("invalid_model", "it has no products")
@@ -227,11 +218,7 @@ def test_rounding_errors_are_estimated_where_f32_is_built(
 
 
 def test_a_reference_that_cannot_estimate_its_rounding_errors_still_verifies(bench: Bench) -> None:
-    def refuse(method: str, _: dict[str, Any]) -> None:
-        if method == "run_perturbed":
-            raise errors.EngineRequestFailed("run_failed", "out of memory")
-
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing("run_perturbed", errors.EngineRequestFailed("run_failed", "out of memory"))
     job = run(bench)
     assert bench.get(job).state is JobState.SUCCEEDED
     assert "the rounding errors of ONNX Runtime could not be estimated: out of memory" in bench.notes(job)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tarfile
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from domain.jobs import JobState
 from domain.profiles import Peak
 from domain.stage_results import BenchmarkResult
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO
+from tests.support.worker.scripted import HELLO, refusing
 from worker.pipeline import profiling
 
 
@@ -61,14 +60,11 @@ def test_openvino_is_profiled_if_it_is_one_of_the_runtimes(bench: Bench) -> None
 @pytest.mark.usefixtures("_openvino")
 @pytest.mark.parametrize("wrong", [True, False])
 def test_without_a_profile_of_a_right_openvino_the_rest_remains(bench: Bench, wrong: bool) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "profile" and params["engine"] == "openvino":
-            raise errors.EngineRequestFailed("run_failed", "no memory")
-
     if wrong:
         bench.script.wrong = frozenset({"openvino"})
     else:
-        bench.script.refuse = refuse
+        error = errors.EngineRequestFailed("run_failed", "no memory")
+        bench.script.refuse = refusing("profile", error, engine="openvino")
     job = bench.run()
     profile = bench.result(job, BenchmarkResult).profile
     assert profile is not None
@@ -77,11 +73,8 @@ def test_without_a_profile_of_a_right_openvino_the_rest_remains(bench: Bench, wr
 
 
 def test_a_failed_profile_is_a_note(bench: Bench) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "profile" and params["engine"] == "onnx":
-            raise errors.EngineRequestFailed("run_failed", "no memory")
-
-    bench.script.refuse = refuse
+    error = errors.EngineRequestFailed("run_failed", "no memory")
+    bench.script.refuse = refusing("profile", error, engine="onnx")
     job = bench.run()
     result = bench.result(job, BenchmarkResult)
     assert bench.get(job).state is JobState.SUCCEEDED

@@ -13,7 +13,7 @@ from domain.artifacts import Variant
 from domain.jobs import JobState, Tuner
 from domain.stage_results import PlanResult, Strategy, TuneResult
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX
+from tests.support.worker.scripted import HELLO, RELAX, refusing
 from tuner.search import racing
 from worker.pipeline import planning
 
@@ -89,11 +89,7 @@ def test_a_race_that_lost_its_worker_goes_on(bench: Bench, trial: int) -> None:
 def test_a_strategy_that_fails_costs_itself(
     bench: Bench, method: str, failure: errors.TunesmithError, verdict: str
 ) -> None:
-    def refuse(asked: str, params: dict[str, Any]) -> None:
-        if asked == method and params["tuner"] == "ansor":
-            raise failure
-
-    bench.script.refuse = refuse
+    bench.script.refuse = refusing(method, failure, tuner="ansor")
     job_id = run(bench)
     assert bench.get(job_id).state is JobState.SUCCEEDED
     assert "ansor" not in spent(bench, job_id)

@@ -17,6 +17,7 @@ from domain.stage_results import PlanResult
 from storage import jobs
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
+from tests.support.worker.scripted import refusing
 from tuner.search.allocation import Allocator
 from worker import clock
 
@@ -95,11 +96,8 @@ def test_what_a_search_gave_up_is_not_begun_again_by_the_same_budget(
 
 
 def test_what_killed_its_engines_is_tried_again_when_the_same_budget_comes_again(bench: Bench) -> None:
-    def crash(method: str, params: dict[str, Any]) -> None:
-        if method == "tune" and "dense" in params["workload_key"]:
-            raise errors.EngineCrashed("out of memory")
-
-    bench.script.refuse, bench.script.space_size = crash, 40
+    bench.script.refuse = refusing("tune", errors.EngineCrashed("out of memory"), workload_key="dense")
+    bench.script.space_size = 40
     first = run(bench, trials=None, seconds=600.0)
     assert {record.key.workload_key for record in bench.records(first)} == {'["conv"]'}
     bench.script.refuse = lambda _method, _params: None

@@ -9,6 +9,7 @@ import pytest
 from domain import errors
 from domain.jobs import JobState
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted import refusing
 
 GIB = 1024**3
 
@@ -71,10 +72,7 @@ def test_a_stage_that_needs_more_fails_once_and_the_worker_goes_on(
 
 
 def test_a_round_that_needs_more_costs_its_task_alone(bench: Bench) -> None:
-    def refuse(method: str, params: dict[str, Any]) -> None:
-        if method == "tune" and "dense" in params["workload_key"]:
-            raise errors.EngineRequestFailed("out_of_memory", "MemoryError")
-
-    bench.script.refuse = refuse
+    error = errors.EngineRequestFailed("out_of_memory", "MemoryError")
+    bench.script.refuse = refusing("tune", error, workload_key="dense")
     job_id = bench.succeed(trials=8)
     assert {record.key.workload_key for record in bench.records(job_id)} == {'["conv"]'}

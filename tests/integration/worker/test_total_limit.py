@@ -14,7 +14,7 @@ from domain.artifacts import Variant
 from domain.jobs import JobState, Precision, Tuner
 from domain.stage_results import BaselineResult, PlanResult, TuneResult
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, RELAX
+from tests.support.worker.scripted import HELLO, RELAX, refusing
 from tuner.results import conditions
 from worker import total_limit
 
@@ -239,12 +239,8 @@ def test_a_build_of_the_rewritten_network_that_is_wrong_leads_nowhere(bench: Ben
 def test_a_build_of_the_rewritten_network_that_crashes_leads_nowhere(bench: Bench) -> None:
     bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
-
-    def refuse(asked: str, params: dict[str, Any]) -> None:
-        if asked == "time" and "rewritten-relax" in str(params.get("bundle")):
-            raise errors.EngineCrashed("relax engine: it was killed by SIGSEGV")
-
-    bench.script.refuse = refuse
+    error = errors.EngineCrashed("relax engine: it was killed by SIGSEGV")
+    bench.script.refuse = refusing("time", error, bundle="rewritten-relax")
     job_id = bench.run(tuner=Tuner.AUTO)
     found = bench.result(job_id, BaselineResult)
     assert (found.engine, set(found.rewritten)) == ("relay", {"relay"})

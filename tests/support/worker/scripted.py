@@ -166,6 +166,16 @@ class Script:
         return [params for asked, params in self.requests if asked == method]
 
 
+def refusing(method: str, error: Exception, **of: str) -> Callable[[str, dict[str, Any]], None]:
+    """For ``Script.refuse``: requests of this method end with the error, if these parameters contain these texts."""
+
+    def refuse(asked: str, params: dict[str, Any]) -> None:
+        if asked == method and all(text in str(params.get(name)) for name, text in of.items()):
+            raise error
+
+    return refuse
+
+
 class ScriptedEngine:
     def __init__(self, script: Script, hello: dict[str, Any]) -> None:
         self._script = script

@@ -13,7 +13,7 @@ from domain.jobs import Tuner
 from domain.ports import Canceled
 from domain.stage_results import BaselineResult, ImportResult, PlanResult
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, RELAX, refusing
+from tests.support.worker.scripted import BOTH, refusing
 
 
 def is_untuned(method: str, params: dict[str, Any]) -> bool:
@@ -31,9 +31,6 @@ def test_both_go_on_at_the_same_time_in_two_processes(bench: Bench) -> None:
     job_id = bench.succeed()
     assert len(bench.script.asked("extract")) == 1
     assert bench.result(job_id, PlanResult).tasks > 0
-
-
-BOTH = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
 
 
 @pytest.mark.parametrize("rewritten", [False, True])

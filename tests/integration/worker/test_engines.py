@@ -12,13 +12,11 @@ from domain.jobs import BundleFormat, EventKind, JobState, Precision, RpcOptions
 from domain.targets import Device
 from storage import workers
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX, refusing
+from tests.support.worker.scripted import BOTH, THREE, refusing
 from tuner.host import hardware
 from tuner.search import racing
 from worker import clock
 
-BOTH = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
-THREE = {**BOTH, "relay": {**HELLO, "tuners": ["ansor", "autotvm"]}}
 BOARD = RpcOptions(tracker="board:9190", key="rasp4b")
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
 

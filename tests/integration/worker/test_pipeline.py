@@ -16,7 +16,7 @@ from domain.jobs import EventKind, JobState, Stage, Tuner
 from domain.records import Record
 from storage import convergence, records
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine, refusing
+from tests.support.worker.scripted import BOTH, ScriptedEngine, refusing
 from tuner.results import bundle
 from worker.pipeline.search import progress
 
@@ -107,7 +107,7 @@ def test_a_model_without_any_finite_number_proves_nothing(
         return {"outputs": [{**each, "elements": 8, "finite": 0} for each in compare(engine, params)["outputs"]]}
 
     monkeypatch.setattr(ScriptedEngine, "_compare", without_numbers)
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     job_id = bench.run(tuner=tuner)
     job = bench.get(job_id)
     assert job.failure is not None

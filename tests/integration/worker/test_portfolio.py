@@ -13,7 +13,7 @@ from domain import errors
 from domain.artifacts import Report, Runtime, Variant
 from domain.jobs import Precision, RunnerKind, Tuner, TunerOptions
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, RELAX, ScriptedEngine, refusing
+from tests.support.worker.scripted import BOTH, HELLO, RELAX, ScriptedEngine, refusing
 from tuner.results import bundle
 from tuner.results.manifest import Manifest, OtherRuntime
 from tuner.search import racing
@@ -386,7 +386,7 @@ def test_builds_that_are_all_slower_leave_untuned(bench: Bench) -> None:
 @pytest.fixture
 def two_engines(bench: Bench) -> None:
     """Relay leads: relax is not clearly faster, as far as the rough times of the baseline tell."""
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.run_seconds = {
         "reference": 3e-3, "untuned-relay": 2e-3, "untuned-relax": 1.8e-3, "tuned": 2.2e-3,
         "tuned-rewritten-relay": 2.2e-3, "tuned-rewritten-relax": 2.2e-3,

@@ -12,12 +12,11 @@ from domain.jobs import AccuracyGate, JobState, Precision, Tuner
 from domain.stage_results import BaselineResult
 from tests.integration.worker.test_engines import run
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX, refusing
+from tests.support.worker.scripted import BOTH, HELLO, RELAX, refusing
 from tuner.results import verification
 from tuner.search import racing
 
 VNNI = {"relax": ["f32", "bf16", "int8"]}
-BOTH = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
 
 
 @pytest.fixture(autouse=True)

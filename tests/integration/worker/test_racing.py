@@ -13,13 +13,12 @@ from domain.artifacts import Variant
 from domain.jobs import JobState, Tuner
 from domain.stage_results import PlanResult, Strategy, TuneResult
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX, refusing
+from tests.support.worker.scripted import THREE, refusing
 from tuner.search import racing
 from worker.pipeline import planning
 
 CRASH = errors.EngineCrashed("relay engine: it was killed by SIGSEGV")
 REFUSAL = errors.EngineRequestFailed("bad_request", "no schedule is known for this operator")
-THREE = {"relay": {**HELLO, "tuners": ["ansor", "autotvm"]}, "relax": RELAX, "onnx": HELLO}
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from domain.stage_results import BaselineResult
 from storage import jobs
 from tests.support.worker import fixtures
 from tests.support.worker.fixtures import Bench
-from tests.support.worker.scripted import HELLO, RELAX, SPEC
+from tests.support.worker.scripted import BOTH, HELLO, SPEC
 from tuner.results import bundle
 
 SIZES = tuple(
@@ -73,7 +73,7 @@ def test_each_size_is_tuned_by_a_job_of_its_own_and_all_become_one_bundle(bench:
 
 @pytest.mark.parametrize("fastest", ["relay", "relax"])
 def test_later_sizes_are_built_by_the_engine_that_led_the_first(bench: Bench, fastest: str) -> None:
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO, "library": HELLO}
+    bench.script.hellos = {**BOTH, "library": HELLO}
     untuned = dict.fromkeys(("untuned-relay", "untuned-relax"), bench.script.run_seconds["untuned"])
     untuned[f"untuned-{fastest}"] *= 0.9
     bench.script.run_seconds = {**bench.script.run_seconds, **untuned}

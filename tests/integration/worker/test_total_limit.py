@@ -14,7 +14,7 @@ from domain.artifacts import Variant
 from domain.jobs import JobState, Precision, Tuner
 from domain.stage_results import BaselineResult, PlanResult, TuneResult
 from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import HELLO, RELAX, refusing
+from tests.support.worker.scripted import BOTH, refusing
 from tuner.results import conditions
 from worker import total_limit
 
@@ -63,7 +63,7 @@ def test_without_a_verified_build_the_job_fails_at_its_limit(
 
 
 def test_an_engine_that_takes_too_long_leaves_time_for_the_next(bench: Bench, clock: SimpleNamespace) -> None:
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.takes = takes(10_000, "compile", engine="relay")
     job_id = bench.succeed(total_seconds=LIMIT, tuner=Tuner.AUTO)
     assert any("relay cannot build or run the model: " in note and "limit" in note for note in bench.notes(job_id))
@@ -74,7 +74,7 @@ def test_an_engine_that_takes_too_long_leaves_time_for_the_next(bench: Bench, cl
 
 def test_another_engine_may_take_about_as_long_as_the_search(bench: Bench, clock: SimpleNamespace) -> None:
     """LLVM makes no end of some functions; an hour would be over before the search."""
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.takes = takes(10_000, "compile", engine="relay")
     job_id = bench.succeed(trials=None, seconds=150.0, tuner=Tuner.AUTO)
     assert "relay cannot build or run the model: it exceeded its time limit; continuing without it" in bench.notes(
@@ -99,7 +99,7 @@ def test_the_search_ends_early_enough_to_finish(bench: Bench, clock: SimpleNames
 
 
 def test_strategies_share_what_the_limit_leaves(bench: Bench, clock: SimpleNamespace) -> None:
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.seconds_per_trial = 4.0
     bench.script.space_size = 5000
     job_id = bench.succeed(trials=None, seconds=36_000.0, total_seconds=3600.0, tuner=Tuner.AUTO)
@@ -180,7 +180,7 @@ def test_a_job_without_a_limit_has_all_the_time(bench: Bench, clock: SimpleNames
 
 @pytest.mark.parametrize("precision", [Precision.F32, Precision.AUTO])
 def test_every_request_of_a_job_can_be_canceled_and_has_a_limit(bench: Bench, precision: Precision) -> None:
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.precisions = {"relax": ["f32", "bf16", "int8"]}
     bench.script.rewritings = {"aligned": 1}
     bench.succeed(tuner=Tuner.AUTO, precision=precision)
@@ -191,7 +191,7 @@ def test_every_request_of_a_job_can_be_canceled_and_has_a_limit(bench: Bench, pr
 def test_another_engine_is_tried_if_the_budget_is_worth_it(
     bench: Bench, clock: SimpleNamespace, seconds: float, engines: set[str]
 ) -> None:
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.takes = takes(16.0, "check")
     job_id = bench.run(trials=None, seconds=seconds, tuner=Tuner.AUTO)
     assert set(bench.result(job_id, BaselineResult).engines) == engines
@@ -201,7 +201,7 @@ def test_another_engine_is_tried_if_the_budget_is_worth_it(
 
 def test_a_quick_engine_builds_the_rewritten_network_for_small_budgets(bench: Bench, clock: SimpleNamespace) -> None:
     """It often gains more than the search of a few seconds."""
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.rewritings = {"aligned": 1}
     bench.script.takes = takes(20.0, "compile", tuned=False)
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
@@ -211,7 +211,7 @@ def test_a_quick_engine_builds_the_rewritten_network_for_small_budgets(bench: Be
 
 
 def test_the_engine_that_makes_most_of_the_rewritten_network_leads(bench: Bench) -> None:
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.rewritings = {"aligned": 1}
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
     job_id = bench.run(tuner=Tuner.AUTO)
@@ -224,7 +224,7 @@ def test_the_engine_that_makes_most_of_the_rewritten_network_leads(bench: Bench)
 
 def test_a_build_of_the_rewritten_network_that_is_wrong_leads_nowhere(bench: Bench) -> None:
     """It is verified on one input, and the search is then the other engine's."""
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
     bench.script.wrong = frozenset({"tuned-relax"})
     job_id = bench.run(tuner=Tuner.AUTO)
@@ -237,7 +237,7 @@ def test_a_build_of_the_rewritten_network_that_is_wrong_leads_nowhere(bench: Ben
 
 
 def test_a_build_of_the_rewritten_network_that_crashes_leads_nowhere(bench: Bench) -> None:
-    bench.script.hellos = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+    bench.script.hellos = BOTH
     bench.script.run_seconds = {**bench.script.run_seconds, "tuned-rewritten-relax": 0.5e-3}
     error = errors.EngineCrashed("relax engine: it was killed by SIGSEGV")
     bench.script.refuse = refusing("time", error, bundle="rewritten-relax")

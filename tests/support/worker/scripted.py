@@ -32,6 +32,9 @@ RELAX: dict[str, Any] = {
     "kinds": ["llvm", "cuda"],
     "tuners": ["metaschedule"],
 }
+BOTH = {"relay": HELLO, "relax": RELAX, "onnx": HELLO}
+THREE = {**BOTH, "relay": {**HELLO, "tuners": ["ansor", "autotvm"]}}
+"""Engines of two tuners, and of all three."""
 _KEYS = {"autotvm": "", "ansor": "ansor:", "metaschedule": "ms:"}
 """Before the name of a task: workload keys of different tuners never meet."""
 _CHOSEN = "chosen.jsonl"

@@ -85,10 +85,9 @@ def test_narrower_precisions_are_judged_by_rows_that_did_not_calibrate(bench: Be
 def test_a_build_that_loses_labels_is_not_published(bench: Bench, data: str) -> None:
     bench.script.hellos, bench.script.precisions = {"relax": RELAX, "onnx": HELLO}, {"relax": ["f32", "int8"]}
     bench.script.labelled, bench.script.wrong_on_labels = True, frozenset({"int8"})
-    ended = bench.get(run(bench, data=data, precision=Precision.INT8))
-    assert ended.failure is not None
-    assert ended.failure.code == "accuracy_not_met"
-    assert "top-1 on the labels falls by 100.0%; 1% are allowed" in ended.failure.message
+    failure = bench.failure(run(bench, data=data, precision=Precision.INT8))
+    assert failure.code == "accuracy_not_met"
+    assert "top-1 on the labels falls by 100.0%; 1% are allowed" in failure.message
 
 
 def test_rows_never_enter_a_bundle_or_a_log(bench: Bench, data: str) -> None:

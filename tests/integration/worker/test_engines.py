@@ -225,10 +225,10 @@ def test_what_cannot_be_run_where_it_is_asked_for(
 ) -> None:
     monkeypatch.setattr(hardware, "accelerators", lambda threads=None: ())
     bench.script.hellos = BOTH
-    job = bench.get(run(bench, **request_))
-    assert job.failure is not None
-    assert (job.failure.code, job.stage) == (code, Stage.IMPORT)
-    assert word in f"{job.failure.message} {job.failure.hint}"
+    job_id = run(bench, **request_)
+    failure = bench.failure(job_id)
+    assert (failure.code, bench.get(job_id).stage) == (code, Stage.IMPORT)
+    assert word in f"{failure.message} {failure.hint}"
 
 
 @pytest.mark.parametrize("target", [ARM, "cuda -arch=sm_90"])

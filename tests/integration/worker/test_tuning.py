@@ -95,13 +95,12 @@ def test_a_hopeless_task_is_left(bench: Bench) -> None:
 def test_no_valid_trial_at_all_is_a_failure(bench: Bench) -> None:
     bench.script.failing = frozenset({'["dense"]', '["conv"]'})
     job_id = bench.run(trials=24)
-    job = bench.get(job_id)
-    assert job.failure is not None
-    assert job.failure.code == "no_valid_trial"
-    assert job.failure.details["failures"] == {"build_error": 24}
-    assert job.failure.message.endswith("24 × build_error")
-    assert "failed to compile" in str(job.failure.hint)
-    assert [task["name"] for task in job.failure.details["tasks"]] == ["conv.x86", "dense.x86"]
+    failure = bench.failure(job_id)
+    assert failure.code == "no_valid_trial"
+    assert failure.details["failures"] == {"build_error": 24}
+    assert failure.message.endswith("24 × build_error")
+    assert "failed to compile" in str(failure.hint)
+    assert [task["name"] for task in failure.details["tasks"]] == ["conv.x86", "dense.x86"]
     assert len(bench.records(job_id)) == 24
 
 
@@ -140,9 +139,7 @@ def test_engines_that_only_crash_end_the_job(bench: Bench) -> None:
     bench.script.crashing = frozenset(f'["{name}"]' for name in bench.script.tasks)
     job_id = bench.job(trials=100)
     bench.runtime(engine_restarts=3).run_job(job_id)
-    job = bench.get(job_id)
-    assert job.failure is not None
-    assert job.failure.code == "engine_crashed"
+    assert bench.failure(job_id).code == "engine_crashed"
     assert bench.script.started.count("relay") <= 6
 
 
@@ -153,9 +150,8 @@ def test_a_job_of_which_every_task_kills_its_engine_fails(bench: Bench) -> None:
     bench.script.before_trial = die
     job_id = bench.job(trials=100)
     bench.runtime(engine_restarts=50).run_job(job_id)
-    job = bench.get(job_id)
-    assert job.failure is not None
-    assert (job.failure.code, "SIGKILL" in job.failure.message) == ("engine_crashed", True)
+    failure = bench.failure(job_id)
+    assert (failure.code, "SIGKILL" in failure.message) == ("engine_crashed", True)
     assert len(bench.script.asked("tune")) == 2 * len(bench.script.tasks)
 
 

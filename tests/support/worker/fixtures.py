@@ -175,9 +175,11 @@ class Bench(Stored):
         self.bury(job_id)
 
     def failure(self, job_id: str) -> Failure:
-        failure = self.get(job_id).failure
-        assert failure is not None
-        return failure
+        """Of a job that has to have failed."""
+        job = self.get(job_id)
+        assert job.state is JobState.FAILED
+        assert job.failure is not None
+        return job.failure
 
     def report(self, job_id: str) -> Report:
         return self.artifact(job_id).report

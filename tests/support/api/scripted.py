@@ -25,7 +25,7 @@ from domain.artifacts import (
     Verification,
     WorstRow,
 )
-from domain.jobs import Budget, EventKind, Failure, Job, JobState, Lease, Placement, Stage
+from domain.jobs import Budget, EventKind, Failure, JobState, Lease, Placement, Stage
 from domain.progress import share
 from domain.records import Record, RecordKey, TrialError
 from domain.targets import Device, Target
@@ -77,13 +77,13 @@ class ScriptedWorker:
         with self._service.database.transaction() as session:
             workers.beat(session, replace(described, **changes))
 
-    def claim(self, job_id: str) -> Job:
+    def claim(self, job_id: str) -> Lease:
         with self._service.database.transaction() as session:
             job = jobs.claim(session, job_id, worker_id=WORKER, now=datetime.now(UTC), lease_seconds=60, max_attempts=3)
             assert job is not None
             assert job.lease is not None
             jobs.set_placement(session, job_id, job.lease, PLACEMENT)
-        return job
+        return job.lease
 
     def run(self, job_id: str, *, gain: float = 1.4) -> None:
         """The whole job; ``gain`` is the speed-up over untuned, 1 or less for none."""
@@ -93,8 +93,7 @@ class ScriptedWorker:
 
     def begin(self, job_id: str) -> Lease | None:
         """Up to and with tuning; None when the job was canceled meanwhile."""
-        lease = self.claim(job_id).lease
-        assert lease is not None
+        lease = self.claim(job_id)
         for stage in (Stage.IMPORT, Stage.BASELINE, Stage.PLAN):
             self.stage(job_id, lease, stage)
         self._plan(job_id)
@@ -110,8 +109,7 @@ class ScriptedWorker:
         return artifact
 
     def fail(self, job_id: str, failure: Failure) -> None:
-        lease = self.claim(job_id).lease
-        assert lease is not None
+        lease = self.claim(job_id)
         self.stage(job_id, lease, Stage.IMPORT)
         self._end(job_id, lease, JobState.FAILED, failure=failure)
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from sqlalchemy import update
 from storage.tables import ArtifactRow
 from tests.support.api.factories import AUTHORIZED, make_service
 from tests.support.api.scripted import ScriptedWorker
+from tests.support.waiting import until
 
 _MIB = 1024 * 1024
 _MOST_GROWTH = 24 * _MIB
@@ -136,7 +136,5 @@ def test_downloads_that_are_broken_off(server: tuple[httpx.Client, Peak], bundle
             with http.stream("GET", address) as answer:
                 next(answer.iter_raw())
     assert peak.growth < _MOST_GROWTH, f"grew by {peak.growth / _MIB:.0f} MiB"
-    deadline = time.monotonic() + 5
-    while any(opened.path == str(file) for opened in peak.process.open_files()):
-        assert time.monotonic() < deadline, "the file stays open for readers that are gone"
-        time.sleep(0.05)
+    # It does not stay open for readers that are gone.
+    until(lambda: not any(opened.path == str(file) for opened in peak.process.open_files()), seconds=5)

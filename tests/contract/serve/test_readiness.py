@@ -19,6 +19,7 @@ from domain import errors
 from serve.readiness import Readiness
 from storage import workers
 from storage.database import Database
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
 from worker import identity
 
@@ -61,21 +62,13 @@ def beat(bench: Bench, pid: int, *, start: str | None = None) -> None:
         workers.beat(session, replace(bench.runtime().describe(), id=worker_id, pid=pid))
 
 
-def over(found: Readiness) -> bool:
-    deadline = time.monotonic() + 60
-    while not found.is_over():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return True
-
-
 def test_it_is_ready_when_the_api_answers_and_the_worker_has_said_hello(bench: Bench) -> None:
     with answering(503, 503, 200) as url:
         found = readiness(bench, url, os.getpid())
         time.sleep(0.6)
         assert not found.is_over(), "nobody knows the worker yet"
         beat(bench, os.getpid())
-        assert over(found)
+        until(found.is_over)
         found.check()
 
 
@@ -88,7 +81,7 @@ def test_each_of_several_workers_is_waited_for(bench: Bench) -> None:
             time.sleep(0.4)
             assert not found.is_over()
             beat(bench, other.pid)
-            assert over(found)
+            until(found.is_over)
             found.check()
     finally:
         other.kill()
@@ -100,7 +93,7 @@ def test_a_worker_that_says_nothing_is_told_of(bench: Bench, pid: int | None) ->
     with answering(200) as url:
         beat(bench, os.getpid())
         found = readiness(bench, url, pid, worker=0.3)
-        assert over(found)
+        until(found.is_over)
         with pytest.raises(errors.ConfigurationError, match=r"no heartbeat from its worker within 0\.3 s") as raised:
             found.check()
     assert "/logs" in str(raised.value.hint)
@@ -111,7 +104,7 @@ def test_a_worker_of_another_life_with_the_same_pid_does_not_count(bench: Bench)
         earlier = identity._start(os.getpid()).replace(".", "0.")
         beat(bench, os.getpid(), start=earlier)
         found = readiness(bench, url, os.getpid(), worker=0.3)
-        assert over(found)
+        until(found.is_over)
         with pytest.raises(errors.ConfigurationError):
             found.check()
 
@@ -119,7 +112,7 @@ def test_a_worker_of_another_life_with_the_same_pid_does_not_count(bench: Bench)
 def test_an_api_that_does_not_answer_is_told_of(bench: Bench) -> None:
     with answering(503) as url:
         found = readiness(bench, url, os.getpid(), api=0.3)
-        assert over(found)
+        until(found.is_over)
     with pytest.raises(errors.ConfigurationError, match=r"did not become ready within 0\.3 s"):
         found.check()
 
@@ -132,7 +125,7 @@ def test_an_error_that_nobody_thought_of_is_no_wait_for_ever(bench: Bench, monke
     monkeypatch.setattr("serve.readiness.workers.known", break_down)
     with answering(200) as url:
         found = readiness(bench, url, os.getpid())
-        assert over(found)
+        until(found.is_over)
     with pytest.raises(errors.ConfigurationError, match="a row of another release"):
         found.check()
 
@@ -149,7 +142,7 @@ def test_a_database_that_is_away_for_a_moment_is_waited_for(bench: Bench, monkey
     with answering(200) as url:
         beat(bench, os.getpid())
         found = readiness(bench, url, os.getpid())
-        assert over(found)
+        until(found.is_over)
         found.check()
     assert not failures
 
@@ -158,4 +151,4 @@ def test_nobody_is_asked_any_more_once_it_is_closed(bench: Bench) -> None:
     with answering(503) as url:
         found = readiness(bench, url, os.getpid())
         found.close()
-        assert over(found)
+        until(found.is_over)

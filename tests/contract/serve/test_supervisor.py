@@ -10,15 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from domain import errors
 from serve import supervisor
 from serve.supervisor import SupervisedProcess
+from tests.support.waiting import until
 from tuner.host import orphans
 from tuner.host.catalogue import ROOT
 from tunesmith.cli.main import main
@@ -66,9 +65,9 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
     assert child.process is not None
     first = child.process.pid
     os.kill(first, signal.SIGKILL)
-    news = _until(child.watch)
+    news = until(child.watch)
     assert "the child ended (SIGKILL)" in str(news)
-    _until(lambda: child.watch() or child.process)
+    until(lambda: child.watch() or child.process)
     assert child.process.pid != first
     child.ask_to_end()
     child.end(by=time.monotonic() + 5)
@@ -78,7 +77,7 @@ def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
 def test_pauses_grow_while_a_child_keeps_dying(tmp_path: Path) -> None:
     child = _child(tmp_path, "raise SystemExit(7)")
     child.start()
-    news = [str(_until(child.watch)) for _ in range(3)]
+    news = [str(until(child.watch)) for _ in range(3)]
     assert [text.split("restarting it in ")[1].split()[0] for text in news] == ["0.2", "0.4", "0.8"]
     assert "exit status 7" in news[0]
     child.end(by=time.monotonic())
@@ -90,17 +89,17 @@ def test_a_child_that_cannot_be_started_again_is_put_off(tmp_path: Path, monkeyp
     child.start()
     assert child.process is not None
     child.process.kill()
-    _until(child.watch)
+    until(child.watch)
 
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "Popen", refuse)
-        news = [str(_until(child.watch)) for _ in range(2)]
+        news = [str(until(child.watch)) for _ in range(2)]
     assert all("cannot start the child ([Errno 11] Resource temporarily unavailable)" in text for text in news)
     assert [text.split("restarting it in ")[1] for text in news] == ["0.4 s", "0.8 s"]
-    _until(lambda: child.watch() or child.process)
+    until(lambda: child.watch() or child.process)
     child.end(by=time.monotonic())
 
 
@@ -121,7 +120,7 @@ def test_refusals_in_a_row_are_counted(tmp_path: Path) -> None:
     child.log.write_text("error[configuration_error]: of another start\n")
     child.start()
     for count in (1, 2, 3):
-        _until(child.watch)
+        until(child.watch)
         assert child.refusals == count
     found = child.refusal()
     assert (type(found), found.message) == (errors.DatabaseDamaged, "what is wrong")
@@ -132,7 +131,7 @@ def test_refusals_in_a_row_are_counted(tmp_path: Path) -> None:
 def test_only_what_time_does_not_mend_is_a_refusal(tmp_path: Path, error: str, count: int) -> None:
     child = _refusing(tmp_path, error)
     child.start()
-    _until(child.watch)
+    until(child.watch)
     assert child.refusals == count
     if count:
         assert child.refusal().message == "the child failed to start: what is wrong"
@@ -144,7 +143,7 @@ def test_a_death_of_another_kind_begins_the_count_anew(tmp_path: Path) -> None:
     child = _child(tmp_path, "raise SystemExit(7)")
     child.refusals = 4
     child.start()
-    _until(child.watch)
+    until(child.watch)
     assert child.refusals == 0
     assert child.refusal().message == "the child failed to start"
     child.end(by=time.monotonic())
@@ -186,10 +185,10 @@ def test_a_child_that_does_not_listen_is_killed_with_its_own(tmp_path: Path) -> 
     )
     child = _child(tmp_path, program)
     child.start()
-    grandchild = int(str(_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())))
+    grandchild = int(str(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())))
     child.ask_to_end()
     child.end(by=time.monotonic() + 0.3)
-    _until(lambda: orphans.start_time(grandchild) is None)
+    until(lambda: orphans.start_time(grandchild) is None)
 
 
 def test_a_port_in_use_is_a_clear_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,11 +255,3 @@ def test_news_for_a_terminal_that_is_gone_end_nothing() -> None:
 def test_an_address_of_every_interface_is_told_as_this_machine() -> None:
     with supervisor._listen("0.0.0.0", 0) as listener:  # noqa: S104 - that is the point
         assert supervisor._url(listener).startswith("http://127.0.0.1:")
-
-
-def _until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (value := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return value

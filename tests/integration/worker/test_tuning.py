@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from domain import errors
 from domain.jobs import EventKind, JobState, TunerOptions
 from domain.records import TrialError
+from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
 from tuner.host import devicelock, hardware
 from worker.pipeline import context, tuning
@@ -168,10 +168,7 @@ def test_a_device_in_use_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyP
     done = threading.Thread(target=bench.runtime().run_job, args=[job_id])
     with devicelock.hold(key, timeout=1):
         done.start()
-        deadline = time.monotonic() + 60
-        while not bench.notes(job_id):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: bench.notes(job_id))
         assert bench.script.asked("time") == []
     done.join(60)
     assert bench.get(job_id).state is JobState.SUCCEEDED

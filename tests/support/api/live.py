@@ -20,6 +20,7 @@ from domain.jobs import JobState
 from storage import jobs
 from tests.support.api.factories import TOKEN, Service, make_service
 from tests.support.api.scripted import ScriptedWorker
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -29,10 +30,7 @@ def serving(service: Service, *, port: int = 0, **settings: Any) -> Iterator[str
     thread = threading.Thread(target=server.run, name="api")
     thread.start()
     try:
-        deadline = time.monotonic() + 20
-        while not server.started:
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.01)
+        until(lambda: server.started, seconds=20)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True

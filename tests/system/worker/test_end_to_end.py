@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from domain.models import TensorSpec
@@ -350,21 +351,11 @@ def _await(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(entry.name)] = int(fields[1])
-    found, rest = [], [pid]
-    while rest:
-        children = [child for child, parent in parents.items() if parent == rest[-1]]
-        rest.pop()
-        found += children
-        rest += children
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
     return found
 
 

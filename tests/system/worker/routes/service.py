@@ -24,6 +24,7 @@ from storage import workers
 from storage.blobs.local import LocalBlobStore
 from storage.database import Database, migrate
 from tests.support.api.factories import AUTHORIZED, TOKEN, FakePublisher
+from tests.support.tuner.engines.fixtures import home
 from tests.support.worker.fixtures import OneJob, Stored
 from tests.support.worker.hearing import HeardEngine
 from tuner.host import catalogue, environments
@@ -123,7 +124,7 @@ def kill(engine: EngineSession) -> None:
 
 def interpreters() -> dict[str, str]:
     """Settings that name the engines which the tests were given."""
-    outer = Path(os.environ.get("TUNESMITH_HOME") or Path.home() / ".local" / "share" / "tunesmith")
+    outer = home()
     return {
         environments.variable(spec): str(environments.interpreter(spec, outer)) for spec in catalogue.ENGINES.values()
     }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis as Client
@@ -18,7 +19,6 @@ from tests.support.servers import processes, redis
 from tests.support.worker.fixtures import Bench
 
 ROOT = Path(__file__).parents[3]
-MIXED = (Tuner.AUTOTVM, Tuner.ANSOR, Tuner.METASCHEDULE, Tuner.AUTO)
 
 
 @pytest.fixture
@@ -68,33 +68,25 @@ def occupy(bench: Bench, start: Callable[..., None], ring: Callable[[], None]) -
     await_(bench, lambda: bench.get(first).state is JobState.RUNNING)
 
 
-def test_twelve_jobs_of_one_priority_and_mixed_tuners_begin_in_order(
+def test_jobs_begin_by_priority_and_turn_and_age_whatever_their_tuners(
     bench: Bench, start: Callable[..., None], ring: Callable[[], None]
 ) -> None:
     occupy(bench, start, ring)
-    asked = []
-    for tuner in MIXED * 3:
-        asked.append(bench.job(tuner=tuner))
+    queued: tuple[tuple[str, Tuner, dict[str, Any]], ...] = (
+        ("last", Tuner.AUTO, {"owner": "ann", "priority": 9}),
+        ("a1", Tuner.METASCHEDULE, {"owner": "ann"}),
+        ("a2", Tuner.AUTOTVM, {"owner": "ann"}),
+        ("a3", Tuner.ANSOR, {"owner": "ann"}),
+        ("b1", Tuner.AUTO, {"owner": "bob"}),
+        ("b2", Tuner.METASCHEDULE, {"owner": "bob"}),
+        ("urgent", Tuner.AUTOTVM, {"owner": "bob", "priority": 0}),
+    )
+    asked = {}
+    for name, tuner, request in queued:
+        asked[bench.job(tuner=tuner, **request)] = name
         ring()
     (bench.home / "go").touch()
-    assert begun(bench, asked) == asked
-
-
-def test_the_most_urgent_goes_first(bench: Bench, start: Callable[..., None], ring: Callable[[], None]) -> None:
-    occupy(bench, start, ring)
-    asked = {bench.job(priority=priority): priority for priority in (9, 5, 5, 0, 1)}
-    ring()
-    (bench.home / "go").touch()
-    assert begun(bench, list(asked)) == sorted(asked, key=lambda job_id: asked[job_id])
-
-
-def test_two_owners_take_turns(bench: Bench, start: Callable[..., None], ring: Callable[[], None]) -> None:
-    occupy(bench, start, ring)
-    anns = [bench.job(owner="ann") for _ in range(4)]
-    bobs = [bench.job(owner="bob") for _ in range(2)]
-    ring()
-    (bench.home / "go").touch()
-    assert begun(bench, anns + bobs) == [anns[0], bobs[0], anns[1], bobs[1], anns[2], anns[3]]
+    assert [asked[job_id] for job_id in begun(bench, list(asked))] == ["urgent", "a1", "b1", "a2", "b2", "a3", "last"]
 
 
 def test_a_bell_that_the_wrong_worker_hears_is_not_lost(

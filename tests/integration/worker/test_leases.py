@@ -12,7 +12,6 @@ from sqlalchemy.exc import OperationalError
 
 from domain.jobs import Job
 from domain.shared_rounds import SharedRound
-from storage import jobs
 from storage.database import Database
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench
@@ -22,11 +21,7 @@ from worker.settings import WorkerSettings
 
 
 def _claimed(bench: Bench, lease_seconds: float = 30.0) -> Job:
-    job_id = bench.job()
-    with bench.database.transaction() as session:
-        job = jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=lease_seconds, max_attempts=3)
-    assert job is not None
-    return job
+    return bench.take(bench.job(), "w", lease_seconds=lease_seconds)
 
 
 def _heartbeat(bench: Bench, job: Job, lease_seconds: float = 30.0) -> JobHeartbeat:
@@ -55,8 +50,7 @@ def test_a_lease_is_renewed_while_the_job_is_worked_on(bench: Bench) -> None:
 def test_a_stolen_lease_is_noticed(bench: Bench) -> None:
     job = _claimed(bench, 0.2)
     bench.bury(job.id)
-    with bench.database.transaction() as session:
-        assert jobs.claim(session, job.id, worker_id="t", now=clock.now(), lease_seconds=60, max_attempts=3)
+    bench.take(job.id, "t")
     with _heartbeat(bench, job, 0.2) as heartbeat:
         until(heartbeat.stop_wanted)
         with pytest.raises(LeaseLost):

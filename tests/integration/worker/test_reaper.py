@@ -23,8 +23,7 @@ from worker.runtime import Runtime
 
 def test_a_job_that_lost_its_worker_is_found(bench: Bench) -> None:
     job_id = bench.job()
-    with bench.database.transaction() as session:
-        jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=60, max_attempts=3)
+    bench.take(job_id, "w")
     assert bench.waiting() == []
     bench.bury(job_id)
     bench.runtime().look()
@@ -85,8 +84,7 @@ def test_leases_of_dead_processes_of_this_host_end_at_once(bench: Bench) -> None
     container = _worker(runtime, f"{host}:4194304:77.1")
     held = {worker.id: bench.job() for worker in (dead, alive, other_host, container)}
     for worker_id, job_id in held.items():
-        with bench.database.transaction() as session:
-            jobs.claim(session, job_id, worker_id=worker_id, now=clock.now(), lease_seconds=60, max_attempts=3)
+        bench.take(job_id, worker_id)
     runtime.clean_up()
     assert bench.waiting() == [held[dead.id]]
     with bench.database.reading() as session:

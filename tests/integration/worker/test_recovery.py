@@ -25,7 +25,6 @@ from storage import jobs
 from storage.blobs.local import LocalBlobStore
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.team import LEADER, Team, check_whole
-from worker import clock
 from worker.leases import CancelAsked, JobHeartbeat, LeaseLost, ShuttingDown, Stopped
 from worker.pipeline import recovery
 from worker.pipeline.recovery import Ending, Recovery
@@ -194,10 +193,7 @@ def test_a_lease_that_could_not_be_renewed_is_had_back(bench: Bench, monkeypatch
 def test_a_job_that_somebody_took_meanwhile_is_theirs(bench: Bench) -> None:
     with held(bench) as heartbeat:
         bench.bury(heartbeat.job_id)
-        with bench.database.transaction() as session:
-            assert jobs.claim(
-                session, heartbeat.job_id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9
-            )
+        bench.take(heartbeat.job_id, "thief")
 
         def work() -> None:
             raise AWAY

@@ -12,11 +12,9 @@ import pytest
 from domain import errors
 from domain.jobs import JobState, Stage
 from domain.stage_results import PlanResult, StageResult
-from storage import jobs
 from tests.support.waiting import until
 from tests.support.worker import scripted
 from tests.support.worker.fixtures import Bench, Killed
-from worker import clock
 from worker.pipeline import running
 from worker.pipeline.context import JobContext
 
@@ -209,11 +207,7 @@ def test_a_worker_that_is_ending_takes_nothing(bench: Bench) -> None:
 
 def _steal(bench: Bench, context: JobContext) -> None:
     bench.bury(context.job.id)
-    with bench.database.transaction() as session:
-        stolen = jobs.claim(
-            session, context.job.id, worker_id="thief", now=clock.now(), lease_seconds=60, max_attempts=9
-        )
-    assert stolen is not None
+    bench.take(context.job.id, "thief")
 
 
 def test_whoever_lost_the_lease_leaves_the_files_alone(bench: Bench, around: Callable[..., None]) -> None:

@@ -14,12 +14,10 @@ import pytest
 from domain import errors
 from domain.jobs import JobState, MeasureOptions, RpcOptions, RunnerKind, Tuner, TunerOptions
 from domain.stage_results import PlanResult
-from storage import jobs
 from tests.support.waiting import until
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import refusing
 from tuner.search.allocation import Allocator
-from worker import clock
 
 BOARD = RpcOptions(tracker="board:9190", key="rasp4b")
 
@@ -205,8 +203,7 @@ def test_waiting_for_another_job_ends_with_a_cancel(bench: Bench) -> None:
     worker = threading.Thread(target=bench.runtime().run_job, args=[second])
     worker.start()
     until(lambda: any("waiting for job" in note for note in bench.notes(second)))
-    with bench.database.transaction() as session:
-        jobs.request_cancel(session, second, now=clock.now())
+    bench.cancel(second)
     worker.join(60)
     assert bench.get(second).state is JobState.CANCELED
 

@@ -159,6 +159,14 @@ class Bench(Stored):
         self.finish(job_id)
         return job_id
 
+    def take(self, job_id: str, worker_id: str, *, lease_seconds: float = 60.0) -> Job:
+        """Have a worker that is not the bench's claim the job."""
+        with self.database.transaction() as session:
+            now = clock.now()
+            job = jobs.claim(session, job_id, worker_id=worker_id, now=now, lease_seconds=lease_seconds, max_attempts=9)
+        assert job is not None
+        return job
+
     def kill_at(self, trial: int) -> None:
         """Kill the worker when this trial is spooled and not yet stored."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.api.factories import AUTHORIZED, make_service
+from tests.support.api.factories import AUTHORIZED, open_service
 from tests.support.api.live import serving
 from tests.support.hostile.tars import hostile
 from tests.unit.tuner.native.test_formats import AUTOTVM
@@ -23,10 +23,12 @@ PLACE = {"device": "a device/t2", "toolchain": "relax/tvm-0.27.0/llvm-22", "targ
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[httpx.Client]:
     reader = RecordReader(home=tmp_path, settings=TunerSettings())
-    service = make_service(tmp_path, read_records=reader.read)
-    with serving(service) as url, httpx.Client(base_url=url, headers=AUTHORIZED, timeout=60, trust_env=False) as client:
+    with (
+        open_service(tmp_path, read_records=reader.read) as service,
+        serving(service) as url,
+        httpx.Client(base_url=url, headers=AUTHORIZED, timeout=60, trust_env=False) as client,
+    ):
         yield client
-    service.database.close()
 
 
 @pytest.mark.alone

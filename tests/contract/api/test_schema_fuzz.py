@@ -18,7 +18,7 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from domain.jobs import Failure
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, open_service
 from tests.support.api.scripted import ScriptedWorker
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
@@ -32,9 +32,8 @@ NOTHING_TO_GET_WRONG = {
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    made = make_service(tmp_path_factory.mktemp("fuzz"), **UNLIMITED)
-    yield made
-    made.database.close()
+    with open_service(tmp_path_factory.mktemp("fuzz"), **UNLIMITED) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

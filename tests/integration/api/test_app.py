@@ -15,7 +15,7 @@ from api.documentation import error_tables
 from domain import errors
 from domain.targets import Device
 from storage import workers
-from tests.support.api.factories import Service, make_service
+from tests.support.api.factories import Service, open_service
 from tests.support.api.scripted import ScriptedWorker
 from tunesmith import errors as local
 
@@ -41,10 +41,8 @@ def test_everything_but_health_needs_the_token(lasting: TestClient) -> None:
 
 
 def test_without_a_token_everyone_may_come_in(tmp_path: Path) -> None:
-    service = make_service(tmp_path, token=None, open=True)
-    with TestClient(service.app) as client:
+    with open_service(tmp_path, token=None, open=True) as service, TestClient(service.app) as client:
         assert client.get("/v1/jobs").status_code == 200
-    service.database.close()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from api.jobs.events import EventHub
 from domain.jobs import EventKind
 from storage import events, jobs
-from tests.support.api.factories import Service, make_service
+from tests.support.api.factories import Service, open_service
 from tests.support.storage.factories import add_job
 
 _JOBS = 2
@@ -82,9 +82,8 @@ _steps = st.lists(
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    made = make_service(tmp_path_factory.mktemp("hub"))
-    yield made
-    made.database.close()
+    with open_service(tmp_path_factory.mktemp("hub")) as made:
+        yield made
 
 
 @settings(max_examples=40, deadline=None)

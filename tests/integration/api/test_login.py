@@ -20,7 +20,7 @@ from storage import tokens
 from storage.browser_sessions import LINK_SECONDS
 from storage.tables import TokenRow
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, make_service, open_service
 from tests.support.api.live import serving
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -229,12 +229,10 @@ def test_only_the_services_own_pages_change_something(
     ],
 )
 def test_where_everyone_is_let_in_other_sites_cannot_name_the_service(tmp_path: Path, host: str, allowed: bool) -> None:
-    service = make_service(tmp_path, open=True)
-    with TestClient(service.app) as client:
+    with open_service(tmp_path, open=True) as service, TestClient(service.app) as client:
         answer = client.get("/v1/jobs", headers={"Host": host})
         assert answer.status_code == (200 if allowed else 403)
         assert allowed or answer.json()["code"] == "forbidden"
-    service.database.close()
 
 
 def test_with_tokens_any_name_will_do(browser: TestClient) -> None:
@@ -245,8 +243,6 @@ def test_with_tokens_any_name_will_do(browser: TestClient) -> None:
 def test_other_sites_change_nothing_where_everyone_is_let_in(
     tmp_path: Path, headers: dict[str, Any], status: int
 ) -> None:
-    service = make_service(tmp_path, open=True)
-    with TestClient(service.app) as client:
+    with open_service(tmp_path, open=True) as service, TestClient(service.app) as client:
         assert client.put("/v1/models", content=b"dynamic model", headers=headers).status_code == status
         assert client.get("/v1/tokens/self").json()["owner"] == "local"
-    service.database.close()

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.exc import OperationalError
 
 from storage.database import Database
-from tests.support.api.factories import AUTHORIZED, SHAPES, Service, make_service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service, open_service
 from tests.support.api.scripted import ScriptedWorker
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
@@ -114,11 +114,9 @@ def test_a_database_that_is_away_hides_nothing_else(client: TestClient, monkeypa
 
 def test_metrics_need_a_token_unless_they_are_open(client: TestClient, tmp_path: Path) -> None:
     assert client.get("/metrics", headers={"Authorization": ""}).json()["code"] == "unauthorized"
-    service = make_service(tmp_path, metrics_open=True)
-    with TestClient(service.app) as anyone:
+    with open_service(tmp_path, metrics_open=True) as service, TestClient(service.app) as anyone:
         assert anyone.get("/metrics").status_code == 200
         assert anyone.get("/v1/jobs").status_code == 401
-    service.database.close()
 
 
 def test_every_metric_is_documented(client: TestClient) -> None:

@@ -10,16 +10,15 @@ import pytest
 
 from api.settings import ApiSettings
 from domain import errors
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, open_service
 from tests.support.api.live import serving
 
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Service]:
     """Three failed logins for each address, and then none for a quarter of an hour."""
-    service = make_service(tmp_path, failures_burst=3, failures_per_second=0.001)
-    yield service
-    service.database.close()
+    with open_service(tmp_path, failures_burst=3, failures_per_second=0.001) as service:
+        yield service
 
 
 def guesses(url: str) -> list[int]:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from api.middleware.rate_limit import Buckets, address
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, open_service
 
 SLOW: dict[str, Any] = {"rate_per_second": 0.001, "failures_per_second": 0.001}
 
@@ -20,9 +20,8 @@ SLOW: dict[str, Any] = {"rate_per_second": 0.001, "failures_per_second": 0.001}
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Service]:
     """Five requests, three failures, and then none for a quarter of an hour."""
-    service = make_service(tmp_path, rate_burst=5, failures_burst=3, **SLOW)
-    yield service
-    service.database.close()
+    with open_service(tmp_path, rate_burst=5, failures_burst=3, **SLOW) as service:
+        yield service
 
 
 @pytest.fixture
@@ -121,12 +120,13 @@ def test_a_short_token_of_the_service_is_not_tried_out(strict: Service, client: 
     for n in range(4):
         client.get("/v1/models", headers={"Authorization": f"Bearer {n}"})
     assert client.get("/v1/models", headers=AUTHORIZED).status_code == 429
-    long = make_service(strict.home, failures_burst=3, token=SecretStr("x" * 24), **SLOW)
-    with TestClient(long.app) as other:
+    with (
+        open_service(strict.home, failures_burst=3, token=SecretStr("x" * 24), **SLOW) as long,
+        TestClient(long.app) as other,
+    ):
         for n in range(4):
             other.get("/v1/models", headers={"Authorization": f"Bearer {n}"})
         assert other.get("/v1/models", headers={"Authorization": f"Bearer {'x' * 24}"}).status_code == 200
-    long.database.close()
 
 
 def test_login_links_cannot_be_guessed_fast(client: TestClient) -> None:

@@ -12,16 +12,15 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.support.api.factories import AUTHORIZED, TOKEN, Service, make_service
+from tests.support.api.factories import AUTHORIZED, TOKEN, Service, open_service
 from tests.support.api.live import serving
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    made = make_service(tmp_path_factory.mktemp("rough"))
-    yield made
-    made.database.close()
+    with open_service(tmp_path_factory.mktemp("rough")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +72,8 @@ def test_headers_that_are_too_large(url: str) -> None:
 
 
 def test_a_long_workload_key_still_fits(tmp_path: Path) -> None:
-    service = make_service(tmp_path)
-    with serving(service) as url:
+    with open_service(tmp_path) as service, serving(service) as url:
         answer = httpx.get(f"{url}/v1/records", params={"workload": "k" * 60_000}, headers=AUTHORIZED, trust_env=False)
-    service.database.close()
     assert answer.status_code == 200
 
 

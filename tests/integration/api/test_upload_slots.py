@@ -15,7 +15,7 @@ from api.middleware.upload_slots import UploadSlots
 from domain import errors
 from tests.integration.api.test_rough_clients import connected
 from tests.support.api import callers
-from tests.support.api.factories import Service, make_service
+from tests.support.api.factories import Service, open_service
 from tests.support.api.live import serving
 from tests.support.waiting import until
 
@@ -68,9 +68,8 @@ def test_when_all_are_taken_others_wait_and_who_gives_up_leaves_nothing() -> Non
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    made = make_service(tmp_path, upload_slots=2)
-    yield made
-    made.database.close()
+    with open_service(tmp_path, upload_slots=2) as made:
+        yield made
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from storage import jobs, webhooks
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, SHAPES, Service, make_service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service, open_service
 from tests.support.api.scripted import ScriptedWorker
 
 URL = "https://hooks.example.com/tuned?key=value"
@@ -116,13 +116,14 @@ def test_what_is_no_webhook(lasting: TestClient, lasting_model: str, webhook: An
 
 
 def test_an_admin_allows_private_addresses(tmp_path: Path) -> None:
-    service = make_service(tmp_path, webhook_hosts="10.0.0.0/8, localhost:9000")
-    with TestClient(service.app, headers=AUTHORIZED) as client:
+    with (
+        open_service(tmp_path, webhook_hosts="10.0.0.0/8, localhost:9000") as service,
+        TestClient(service.app, headers=AUTHORIZED) as client,
+    ):
         model = client.put("/v1/models", content=b"dynamic model").json()["id"]
         assert create(client, model, webhook={"url": "http://10.0.0.1/"}).status_code == 202
         assert create(client, model, webhook={"url": "http://localhost:9000/"}).status_code == 202
         assert create(client, model, webhook={"url": "http://localhost/"}).status_code == 400
-    service.database.close()
 
 
 def test_a_delivery_is_told_from_beginning_to_end(client: TestClient, service: Service, model: str) -> None:

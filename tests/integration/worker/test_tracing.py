@@ -16,7 +16,7 @@ from domain import errors
 from process import tracing
 from process.otel import OpenTelemetryTracer
 from storage import job_queries, jobs
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, open_service
 from tests.support.worker.spans import is_child, trace_of
 from worker import clock, observing
 
@@ -25,9 +25,8 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    made = make_service(tmp_path, otel=True)
-    yield made
-    made.database.close()
+    with open_service(tmp_path, otel=True) as made:
+        yield made
 
 
 @pytest.fixture

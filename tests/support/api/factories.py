@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -254,3 +255,11 @@ def make_service(
     )
     app.router.routes = _routes.setdefault(app.state.services.settings.metrics_open, app.router.routes)
     return Service(app=app, database=database, blobs=blobs, publisher=publisher, planner=planner, logs=logs, home=home)
+
+
+@contextmanager
+def open_service(home: Path, **options: Any) -> Iterator[Service]:
+    """As ``make_service``; its database is closed at the end."""
+    made = make_service(home, **options)
+    with closing(made.database):
+        yield made

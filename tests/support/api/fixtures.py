@@ -10,14 +10,13 @@ from fastapi.testclient import TestClient
 
 from process import logs
 from process.logs import LogFormat, LogLevel
-from tests.support.api.factories import AUTHORIZED, SHAPES, Service, make_service
+from tests.support.api.factories import AUTHORIZED, SHAPES, Service, open_service
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    made = make_service(tmp_path)
-    yield made
-    made.database.close()
+    with open_service(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -29,10 +28,11 @@ def client(service: Service) -> Iterator[TestClient]:
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Of a service that the tests of a module share: for requests that are refused."""
-    made = make_service(tmp_path_factory.mktemp("lasting"))
-    with TestClient(made.app, headers=AUTHORIZED, raise_server_exceptions=False) as client:
+    with (
+        open_service(tmp_path_factory.mktemp("lasting")) as made,
+        TestClient(made.app, headers=AUTHORIZED, raise_server_exceptions=False) as client,
+    ):
         yield client
-    made.database.close()
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from domain.jobs import JobState
 from storage import jobs
-from tests.support.api.factories import TOKEN, Service, make_service
+from tests.support.api.factories import TOKEN, Service, open_service
 from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
 from tunesmith.client import Client
@@ -20,9 +20,8 @@ from tunesmith.client import Client
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     (tmp_path / "server").mkdir()
-    made = make_service(tmp_path / "server")
-    yield made
-    made.database.close()
+    with open_service(tmp_path / "server") as made:
+        yield made
 
 
 @pytest.fixture
@@ -35,10 +34,8 @@ def url(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture(scope="module")
 def lasting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    made = make_service(tmp_path_factory.mktemp("server"))
-    with serving(made) as url:
+    with open_service(tmp_path_factory.mktemp("server")) as made, serving(made) as url:
         yield url
-    made.database.close()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from domain.models import ModelFacts, TensorSpec
 from domain.targets import Target, Toolchain
 from storage import models as stored
 from tests.support import models
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, open_service
 from tests.support.api.scripted import ScriptedWorker
 from tuner.host.extraction import InstalledPlanner, questions
 from tuner.host.settings import TunerSettings
@@ -25,16 +25,15 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     planner = InstalledPlanner(home=connection.home(), settings=TunerSettings())
-    made = make_service(tmp_path, planner=planner)
     toolchains, cpu = [], ""
     for name in ("relay", "relax"):
         with questions(planner, name, lambda: False) as asking:
             toolchains.append(Toolchain.of(asking.hello))
             cpu = asking.hello["mcpu"]
     target = Target(text=f"llvm -mcpu={cpu}", threads=2)
-    ScriptedWorker(made).beat(toolchains=tuple(toolchains), native_target=target)
-    yield made
-    made.database.close()
+    with open_service(tmp_path, planner=planner) as made:
+        ScriptedWorker(made).beat(toolchains=tuple(toolchains), native_target=target)
+        yield made
 
 
 def upload(service: Service, content: bytes, *inputs: TensorSpec) -> str:

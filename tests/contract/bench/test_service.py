@@ -10,28 +10,21 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import httpx
 import pytest
-from fastapi.testclient import TestClient
 
 from bench import service, service_load
 from bench.service_load import Orders, Seen
-from tests.support.api.factories import AUTHORIZED, TOKEN, Service, make_service
+from tests.support.api.factories import AUTHORIZED, TOKEN, open_service
 from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> tuple[Service, str]:
-    """A service and a job of it."""
-    made = make_service(tmp_path, rate_per_second=1e6, rate_burst=10**6)
-    with TestClient(made.app, headers=AUTHORIZED) as client:
-        model = client.put("/v1/models?name=net", content=b"static model").json()["id"]
-        return made, str(client.post("/v1/jobs", json={"model": model}).json()["id"])
-
-
-def test_the_crowd_sees_every_event_and_no_error(running: tuple[Service, str]) -> None:
-    made, job = running
-    with serving(made) as url:
+def test_the_crowd_sees_every_event_and_no_error(tmp_path: Path) -> None:
+    with open_service(tmp_path) as made, serving(made) as url:
+        with httpx.Client(base_url=url, headers=AUTHORIZED, trust_env=False) as client:
+            model = client.put("/v1/models?name=net", content=b"static model").json()["id"]
+            job = client.post("/v1/jobs", json={"model": model}).json()["id"]
         orders = Orders(url=url, job=job, after=0, tokens=[TOKEN], watchers=6, rate=20)
         crowd = subprocess.Popen(
             [sys.executable, "-m", "bench.service_load"],
@@ -48,7 +41,6 @@ def test_the_crowd_sees_every_event_and_no_error(running: tuple[Service, str]) -
         ScriptedWorker(made, pace=0.05, trials=10).begin(job)
         time.sleep(1.0)
         seen = json.loads(crowd.communicate()[0])
-    made.database.close()
     assert seen["errors"] == {}
     # One for each of 40 trials, 7 of stages, 2 of states.
     assert seen["events"] == 6 * (40 + 7 + 2)

@@ -32,7 +32,7 @@ def _check(visit: Visit, name: str, phone: bool) -> None:
 
 @pytest.mark.parametrize("phone", [False, True])
 def test_a_bundle_and_then_its_model(browser: Browser, tmp_path: Path, phone: bool) -> None:
-    service = make_service(tmp_path, rate_per_second=1e6, rate_burst=10**6)
+    service = make_service(tmp_path)
     seeder = Seeder(service)
     job = seeder.succeeded(RESNET, age=timedelta(hours=2), trials=2)
     with seeder.story(RESNET, age=timedelta(seconds=9)) as story:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.api.factories import TOKEN, make_service
+from tests.support.api.factories import TOKEN, open_service
 from tests.support.api.live import serving
 from tests.support.api.scripted import ScriptedWorker
 from tests.support.browser.visit import visiting
@@ -40,10 +40,9 @@ def tab_to(page: Page, name: str, *, key: str = "Tab") -> None:
 
 
 def test_plan_queue_watch_and_download_without_a_mouse(browser: Browser, tmp_path: Path) -> None:
-    service = make_service(tmp_path, rate_per_second=1e6, rate_burst=10**6)
-    worker = ScriptedWorker(service, pace=0.1, trials=2)
-    worker.beat()
-    with serving(service) as url, visiting(browser, url, TOKEN) as visit:
+    with open_service(tmp_path) as service, serving(service) as url, visiting(browser, url, TOKEN) as visit:
+        worker = ScriptedWorker(service, pace=0.1, trials=2)
+        worker.beat()
         page = visit.page
         # From now on, not only just before one is expected: Chromium is told in passing, and might be told too late.
         page.on("filechooser", lambda _chooser: None)
@@ -69,7 +68,6 @@ def test_plan_queue_watch_and_download_without_a_mouse(browser: Browser, tmp_pat
         with page.expect_download() as download:
             page.keyboard.press("Enter")
         assert download.value.suggested_filename.endswith(".tar")
-    service.database.close()
 
 
 def _upload(page: Page, model: Path) -> None:

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from process import logs
 from process.logs import LogFormat, LogLevel
 from tests.support.api import callers
-from tests.support.api.factories import Service, make_service
+from tests.support.api.factories import Service, open_service
 from tests.support.api.scripted import ScriptedWorker
 
 
@@ -73,8 +73,6 @@ def test_the_text_form_is_one_line_too(client: TestClient, log: io.StringIO) -> 
 def test_it_can_be_turned_off(tmp_path: Path, log: io.StringIO, how: str) -> None:
     if how == "level":
         logs.set_up(LogFormat.JSON, LogLevel.WARNING, stream=log)
-    service = make_service(tmp_path, access_log=how != "setting")
-    with TestClient(service.app) as client:
+    with open_service(tmp_path, access_log=how != "setting") as service, TestClient(service.app) as client:
         assert client.get("/healthz").status_code == 200
     assert not lines(log)
-    service.database.close()

@@ -20,7 +20,7 @@ from storage import tokens
 from storage.browser_sessions import LINK_SECONDS
 from storage.tables import TokenRow
 from tests.support.api import callers
-from tests.support.api.factories import AUTHORIZED, Service, make_service, open_service
+from tests.support.api.factories import AUTHORIZED, TOKEN, Service, open_service
 from tests.support.api.live import serving
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -145,11 +145,9 @@ def test_a_session_of_a_token_that_expired_ends(service: Service, browser: TestC
 def test_sessions_of_the_services_own_token_end_when_it_is_another_one(service: Service, browser: TestClient) -> None:
     log_in(browser)
     cookies = {"Cookie": f"tunesmith_session={browser.cookies['tunesmith_session']}"}
-    same, other = (make_service(service.home, **settings) for settings in ({}, {"token": SecretStr("another")}))
-    for made, status in ((same, 200), (other, 401)):
-        with TestClient(made.app) as client:
+    for secret, status in ((TOKEN, 200), ("another", 401)):
+        with open_service(service.home, token=SecretStr(secret)) as made, TestClient(made.app) as client:
             assert client.get("/v1/jobs", headers=cookies).status_code == status
-        made.database.close()
 
 
 def test_a_stream_of_events_ends_soon_after_its_session(

@@ -16,7 +16,7 @@ from domain import errors
 from domain.models import ModelFacts, ModelFormat
 from domain.ports import Canceled
 from storage import models
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, open_service
 from tests.support.api.live import serving
 from tests.support.waiting import until
 
@@ -143,17 +143,14 @@ def test_an_upload_that_is_rejected_takes_nothing_from_another_of_the_same_bytes
 
 
 def test_too_many_bytes_are_refused_announced_or_not(service: Service, client: TestClient) -> None:
-    small = make_service(service.home, max_model_bytes=1000)
-
     def chunks() -> Iterator[bytes]:
         for _ in range(20):
             yield b"x" * 100
 
-    with TestClient(small.app, headers=AUTHORIZED) as client:
+    with open_service(service.home, max_model_bytes=1000) as small, TestClient(small.app, headers=AUTHORIZED) as client:
         announced = client.put("/v1/models", content=b"x" * 1001)
         streamed = client.put("/v1/models", content=chunks())
         fits = client.put("/v1/models", content=b"x" * 1000)
-    small.database.close()
     for answer in (announced, streamed):
         assert (answer.status_code, answer.json()["code"]) == (413, "blob_too_large")
         assert answer.json()["details"] == {"limit_bytes": 1000}

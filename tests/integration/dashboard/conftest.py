@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.support.api.factories import AUTHORIZED, Service, make_service
+from tests.support.api.factories import AUTHORIZED, Service, open_service
 from tests.support.api.fixtures import service
 from tests.support.dashboard import seeding, variety
 from tests.support.dashboard.seeding import Seeded
@@ -31,9 +31,8 @@ def model(client: TestClient) -> str:
 @pytest.fixture(scope="session")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Seeded]]:
     """Jobs in every state, for tests that only look."""
-    service = make_service(tmp_path_factory.mktemp("full"), worker_alive_seconds=3600)
-    yield service, seeding.seed(service, trials=3)
-    service.database.close()
+    with open_service(tmp_path_factory.mktemp("full"), worker_alive_seconds=3600) as service:
+        yield service, seeding.seed(service, trials=3)
 
 
 @pytest.fixture
@@ -45,9 +44,8 @@ def browser(full: tuple[Service, Seeded]) -> TestClient:
 @pytest.fixture(scope="session")
 def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Various]]:
     """One model tuned in several ways on a fleet of several kinds, for tests that only look."""
-    service = make_service(tmp_path_factory.mktemp("varied"))
-    yield service, variety.add(service)
-    service.database.close()
+    with open_service(tmp_path_factory.mktemp("varied")) as service:
+        yield service, variety.add(service)
 
 
 @pytest.fixture

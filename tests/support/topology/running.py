@@ -44,7 +44,6 @@ QUICK = {
 """Settings with which what takes half a minute in production takes some seconds."""
 _READY_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
-_TRIAL_SECONDS = 0.15
 """Of the scripted engines."""
 
 
@@ -114,7 +113,6 @@ class Topology:
             self.kind,
             mark=self.mark,
             witnesses=host.witnesses,
-            trial_seconds=_TRIAL_SECONDS,
         )
         return {
             **processes.clean_environment(),

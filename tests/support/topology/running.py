@@ -44,7 +44,6 @@ QUICK = {
 """Settings with which what takes half a minute in production takes some seconds."""
 _READY_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
-"""Of the scripted engines."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.support.api.factories import TOKEN, Service, make_service
+from tests.support.api.factories import TOKEN, Service, open_service
 from tests.support.api.live import serving
 from tests.support.dashboard import seeding, variety
 from tests.support.dashboard.seeding import Seeded
@@ -52,18 +51,18 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Seeded]]:
     """Jobs in every state."""
-    with _site(tmp_path_factory, "browser-full") as site:
-        yield site, seeding.seed(site.service, trials=3)
+    with open_service(tmp_path_factory.mktemp("browser-full")) as service, serving(service) as url:
+        yield Site(url, service), seeding.seed(service, trials=3)
 
 
 @pytest.fixture(scope="session")
 def varied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Various]]:
     """One model tuned in several ways, on a fleet of several kinds."""
-    with _site(tmp_path_factory, "browser-varied") as site:
-        yield site, variety.add(site.service)
+    with open_service(tmp_path_factory.mktemp("browser-varied")) as service, serving(service) as url:
+        yield Site(url, service), variety.add(service)
 
 
 @pytest.fixture(scope="session")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with _site(tmp_path_factory, "browser-empty") as site:
-        yield site
+    with open_service(tmp_path_factory.mktemp("browser-empty")) as service, serving(service) as url:
+        yield Site(url, service)

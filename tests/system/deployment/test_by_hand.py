@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from tests.support.servers.redis import Redis
 from tests.support.servers.s3 import S3
 from tests.system.deployment import composing
 from tuner.host import catalogue, environments
+from tunesmith import connection
 
 pytestmark = pytest.mark.engine
 SERVICES = composing.services()
@@ -44,7 +44,7 @@ def secrets(made_secrets: Path, postgresql_url: str, redis_server: Redis, engine
 
 @pytest.fixture(scope="module")
 def engines_home() -> Path:
-    home = Path(os.environ.get("TUNESMITH_HOME") or "~/.local/share/tunesmith").expanduser()
+    home = connection.home()
     for spec in catalogue.ENGINES.values():
         environments.install(spec, home)
     return home

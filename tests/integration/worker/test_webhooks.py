@@ -144,13 +144,12 @@ def test_a_job_that_succeeded_tells_what_it_gained(bench: Bench, receiver: Recei
 
 def test_a_job_that_failed_tells_why_and_stays_small(bench: Bench, receiver: Receiver) -> None:
     job_id = bench.job()
+    lease = bench.take(job_id, "w").lease
+    assert lease is not None
+    failure = Failure(code="no_valid_trial", message="m" * 10**6, hint="look", details={"all": "d" * 10**6})
     with bench.database.transaction() as session:
         webhooks.attach(session, job_id, Webhook(url=receiver.url, secret=SECRET))
-        job = jobs.claim(session, job_id, worker_id="w", now=clock.now(), lease_seconds=60, max_attempts=3)
-        assert job is not None
-        assert job.lease is not None
-        failure = Failure(code="no_valid_trial", message="m" * 10**6, hint="look", details={"all": "d" * 10**6})
-        jobs.finish(session, job_id, job.lease, state=JobState.FAILED, failure=failure, now=clock.now())
+        jobs.finish(session, job_id, lease, state=JobState.FAILED, failure=failure, now=clock.now())
     attempt(bench, dispatcher(bench), job_id)
     body = receiver.received[0].body
     failed = json.loads(body)["data"]["failure"]
@@ -174,16 +173,25 @@ def test_a_server_that_fails_is_asked_again_later(bench: Bench, time_of_day: Clo
     assert first.body == second.body
 
 
-@pytest.mark.parametrize("chance", [0.0, 0.5])
-def test_pauses_grow_until_it_is_given_up(bench: Bench, time_of_day: Clock, chance: float) -> None:
-    with receiving(*[503] * 20) as receiver:
+@pytest.mark.parametrize(
+    ("chance", "asked", "expected"),
+    [
+        (0.0, None, [10, 60, 300, 1800, 7200, 21600]),
+        (0.5, None, [11, 66, 330, 1980, 7920, 23760]),
+        (0.0, "400", [400, 400, 400, 1800, 7200, 21600]),  # a longer pause of our own is kept
+    ],
+)
+def test_pauses_grow_until_it_is_given_up(
+    bench: Bench, time_of_day: Clock, chance: float, asked: str | None, expected: list[float]
+) -> None:
+    with receiving(*[503] * 20, retry_after=asked) as receiver:
         job_id = ended(bench, receiver.url)
         sender = dispatcher(bench, time_of_day, chance=chance)
         pauses = []
         while (found := attempt(bench, sender, job_id)).next_attempt_at is not None:
             pauses.append((found.next_attempt_at - time_of_day.now).total_seconds())
             time_of_day.wait(pauses[-1])
-        assert pauses == pytest.approx([pause * (1 + chance / 5) for pause in (10, 60, 300, 1800, 7200, 21600)])
+        assert pauses == pytest.approx(expected)
         assert (found.attempts, found.delivered_at, len(receiver.received)) == (len(PAUSES) + 1, None, 7)
         time_of_day.wait(10**6)
         attempt(bench, sender, job_id)
@@ -235,16 +243,6 @@ def test_a_server_names_the_time_to_come_back(
         assert found.next_attempt_at == time_of_day.now + timedelta(seconds=pause)
         time_of_day.wait(pause)
         assert attempt(bench, sender, job_id).delivered_at is not None
-
-
-def test_a_longer_pause_of_our_own_is_kept(bench: Bench, time_of_day: Clock) -> None:
-    with receiving(*[503] * 20, retry_after="400") as receiver:
-        job_id, sender = ended(bench, receiver.url), dispatcher(bench, time_of_day)
-        pauses = []
-        while (found := attempt(bench, sender, job_id)).next_attempt_at is not None:
-            pauses.append((found.next_attempt_at - time_of_day.now).total_seconds())
-            time_of_day.wait(pauses[-1])
-    assert pauses == pytest.approx([400, 400, 400, 1800, 7200, 21600])
 
 
 def test_a_server_that_is_gone_is_left_alone(bench: Bench) -> None:

@@ -16,10 +16,17 @@ ARM = "aarch64-linux-gnu"
 _LIBC = re.compile(r"/\S*/(?:libc|libm|libpthread|ld-linux[^/]*)\.so\S*")
 
 
+def compiler() -> str:
+    """Return the C compiler for ARM; skip the test where it is missing."""
+    name = f"{ARM}-gcc"
+    return name if shutil.which(name) else pytest.skip(f"{name} is missing: apt install gcc-{ARM}")
+
+
 def emulator() -> list[str]:
     """Return the command before programs for ARM; skip the test where that or the compiler is missing."""
-    if not shutil.which(f"{ARM}-gcc") or not shutil.which("qemu-aarch64"):
-        pytest.skip(f"no compiler or emulator: apt install gcc-{ARM} qemu-user")
+    compiler()
+    if not shutil.which("qemu-aarch64"):
+        pytest.skip("qemu-aarch64 is missing: apt install qemu-user")
     return ["qemu-aarch64", "-L", f"/usr/{ARM}"]
 
 

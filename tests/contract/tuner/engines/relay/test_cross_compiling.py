@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tuner.engines.relay import bare_runtime
-from tests.support.binaries import ARM, emulator
+from tests.support.binaries import ARM, compiler, emulator
 from tests.support.tuner.engines import asking
 from tuner.host.session import EngineSession
 
@@ -26,7 +26,7 @@ def crossed(
     place: dict[str, Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    emulator()  # or skip
+    compiler()  # or skip
     folder = tmp_path_factory.mktemp("aarch64")
     target = f"llvm -mtriple={ARM} {request.param}"
     answer = asking.build(relay, place, folder, target=target, format="system-lib")
@@ -55,7 +55,7 @@ def test_the_network_computes_the_same_on_the_other_machine(
     """The static library, linked with 50 lines of C in place of TVM's runtime, as on a board without one."""
     asking.python("relay", bare_runtime.__file__, crossed, inputs[0], tmp_path)
     program = [str(tmp_path / "main.c"), str(crossed / "mod.a")]
-    linked = [f"{ARM}-gcc", "-O1", "-static", "-o", str(tmp_path / "main"), "-Wl,--whole-archive", *program]
+    linked = [compiler(), "-O1", "-static", "-o", str(tmp_path / "main"), "-Wl,--whole-archive", *program]
     done = subprocess.run([*linked, "-Wl,--no-whole-archive", "-lm"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     ran = subprocess.run([*emulator(), tmp_path / "main", tmp_path / "tensors.bin"], capture_output=True, timeout=60)

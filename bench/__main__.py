@@ -37,12 +37,13 @@ def main() -> int:
     try:
         status: int = importlib.import_module(f"bench.{name}").main(arguments)
     except KeyboardInterrupt as stopped:
-        return 128 + int(*stopped.args or (signal.SIGINT,))
+        # Ctrl-C, which Python itself reports, has no number.
+        return 128 + (stopped.args[0] if stopped.args else signal.SIGINT)
     return status
 
 
 def _stop(number: int, _: object) -> None:
-    """End as at Ctrl-C: service and engines end, too, and no row takes it for a failure of its model."""
+    """End as Ctrl-C does: the service and its engines end, and no row takes it for a failure of its model."""
     raise KeyboardInterrupt(number)
 
 

@@ -310,15 +310,19 @@ def _functions(numbers: Numbers) -> str:
 
 
 def spelled_out(module: Any) -> Any:
-    """Return an ``IRModule`` with products in plain arithmetic, so that TVM can count operations."""
+    """Return an ``IRModule`` with products in plain arithmetic, so that TVM can count operations.
+
+    It cannot count expressions with names for parts of them, so that these parts are left out.
+    """
 
     def written(call: Any, mutator: Any) -> Any:
         mutated = mutator.default_mutate(call)
         numbers = next((each for each in ALL if _is_product(each, mutated)), None)
         return _multiplied(numbers, mutated) if numbers else mutated
 
+    rules = [(tvm.ir.Call, written), (tirx.Let, lambda let, mutator: mutator.default_mutate(let).body)]
     functions = {
-        variable: each.with_body(tvm_ffi.structural_mutate(each.body, [(tvm.ir.Call, written)]))
+        variable: each.with_body(tvm_ffi.structural_mutate(each.body, rules))
         for variable, each in module.functions_items()
     }
     return tvm.IRModule(functions)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
-from tuner.engines.relax import calls
+from tuner.engines.relax import calls, fast_math
 from tuner.engines.relax.machines import MOST_LANES
 
 _DTYPE = "float32"
@@ -33,19 +33,38 @@ def _with_softmax(builder: Any, call: Any) -> Any:
 
 
 def _softmax(data: Any, axis: int) -> Any:
-    """Return TVM's fast softmax; rows that no vector divides are padded by minus infinity."""
+    """Return the softmax; rows that no vector divides are padded by minus infinity."""
     *outer, columns = data.shape
     is_odd = isinstance(columns, tirx.IntImm) and int(columns) > MOST_LANES and int(columns) % _FEWEST_LANES > 0
     if axis % len(data.shape) != len(outer) or not is_odd:
-        return topi.nn.fast_softmax(data, axis)
+        return _shares(data, axis)
     nothing = -tirx.infinity(_DTYPE)
     padded = te.compute(
         (*outer, math.ceil(int(columns) / MOST_LANES) * MOST_LANES),
         lambda *place: tirx.if_then_else(place[-1] < columns, data[place], nothing),
         name="softmax_rows",
     )
-    found = topi.nn.fast_softmax(padded, axis)
+    found = _shares(padded, axis)
     return te.compute(data.shape, lambda *place: found[place], name="softmax")
+
+
+def _shares(data: Any, axis: int) -> Any:
+    """Return exponentials as shares of their sum along an axis, with one division for all of them."""
+    highest = topi.max(data, axis, keepdims=True)
+    grown = te.compute(
+        data.shape,
+        lambda *place: fast_math.exponential(data[place] - highest[_of_row(place, axis)]),
+        name="softmax_exp",
+    )
+    total = topi.sum(grown, axis, keepdims=True)
+    inverse = te.compute(total.shape, lambda *place: tirx.const(1.0, _DTYPE) / total[place], name="softmax_inverse")
+    return te.compute(data.shape, lambda *place: grown[place] * inverse[_of_row(place, axis)], name="softmax_shares")
+
+
+def _of_row(place: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
+    """Return the place of what an axis of extent one has for all along it."""
+    axis %= len(place)
+    return (*place[:axis], 0, *place[axis + 1 :])
 
 
 def _reducing(compute: Callable[[Any], Any], name: str) -> Callable[[Any, Any], Any | None]:

@@ -17,6 +17,7 @@ from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import (
     calls,
+    chains,
     columns,
     concatenations,
     fast_math,
@@ -152,6 +153,8 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
 
         if build.rewrite:
             module = fast_math.plain(columns.pad(module, machine, filtered(module)))
+            if not numbers:
+                module = chains.with_borders(module, machine, filtered(module))
         if numbers:
             module = narrowing.narrow(module, precision, filtered(module))
         return _apply(
@@ -165,6 +168,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
                 transform.FuseOps(),
                 transform.FuseTIR(),
                 transform.DeadCodeElimination(),
+                tvm.transform.module_pass(lambda module, _context: chains.join(module), opt_level=0, name="JoinPairs"),
                 transform.AttachAttrLayoutFreeBuffers(),
             ],
         )

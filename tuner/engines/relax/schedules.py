@@ -19,7 +19,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
-from tuner.engines.relax import concatenations, filtering, targets
+from tuner.engines.relax import chains, concatenations, filtering, targets
 from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, vector_width
 from tuner.engines.runtime import progress
 
@@ -274,7 +274,7 @@ def default(module: Any, target: Any) -> Any | None:
 def fitting(module: Any, target: Any) -> tuple[str, Any | None]:
     """Likewise, with the name of the rule; the name is empty if none fits."""
     machine = Machine.of(target)
-    for rule in (_filtered, _by_rows, _softmax_like, _joined, _tiled, _plain):
+    for rule in (_filtered, _chained, _by_rows, _softmax_like, _joined, _tiled, _plain):
         try:
             return rule.__name__, rule(s_tir.Schedule(module), machine, target)
         except (tvm.s_tir.ScheduleError, _Unfit) as error:
@@ -291,6 +291,10 @@ def _scheduled(function: Any, target: Any) -> Any:
 
 def _filtered(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
     return filtering.apply(schedule, machine)
+
+
+def _chained(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+    return chains.apply(schedule, machine)
 
 
 def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule

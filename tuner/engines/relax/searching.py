@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.cost_model import xgb_model
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import filtering, records, schedules, targets
+from tuner.engines.relax import chains, filtering, records, schedules, targets
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime.environment import cores
 from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit
@@ -161,10 +161,12 @@ class TaskSearch:
             init_min_unmeasured=BATCH,
             genetic_num_iters=_MUTATIONS,
         )
+        machine = Machine.of(self._target)
+        own = filtering.ways(self._work.mod, machine) or chains.ways(self._work.mod, machine)
         context = meta_schedule.TuneContext(
             mod=self._work.mod,
             target=self._target,
-            space_generator=filtering.ways(self._work.mod, Machine.of(self._target)) or "post-order-apply",
+            space_generator=own or "post-order-apply",
             search_strategy=strategy,
             num_threads=cores(),
             rand_state=seed,

@@ -272,6 +272,61 @@ def filterable_groups() -> bytes:
     )
 
 
+def bottlenecks() -> bytes:
+    """``x`` [2, 3, 61, 53] to three results: eight depthwise convolutions, the first five of which can be joined to the
+    convolution before them.
+
+    They differ in size, steps and padding, and in the activations before and after them. The others read what a filter
+    of many channels computes, what is read twice, and a result.
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    pointwise, tensors = {"kernel_shape": [1, 1]}, []
+
+    def activated(kind: str, name: str) -> list[bytes]:
+        if kind == "Swish":
+            gate = [_node("Sigmoid", [f"{name}_c"], [f"{name}_s"])]
+            return [*gate, _node("Mul", [f"{name}_c", f"{name}_s"], [name])]
+        if kind == "Clip":
+            return [_node("Clip", [f"{name}_c", "zero", "six"], [name])]
+        return [_node(kind, [f"{name}_c"], [name])]
+
+    def convolved(given: str, name: str, shape: tuple[int, ...], kind: str, **attributes: Any) -> list[bytes]:
+        tensors.extend([_floats(f"{name}_w", shape, weights), _floats(f"{name}_b", shape[:1], weights)])
+        made = _node("Conv", [given, f"{name}_w", f"{name}_b"], [f"{name}_c"], **attributes)
+        return [made, *activated(kind, name)]
+
+    def depthwise(given: str, name: str, size: int, kind: str, taps: int = 3, **attributes: Any) -> list[bytes]:
+        shape = {"kernel_shape": [taps, taps], "group": size}
+        return convolved(given, name, (size, 1, taps, taps), kind, **shape, **attributes)
+
+    nodes = [
+        *convolved("x", "a", (32, 3, 3, 3), "Swish", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        *depthwise("a", "b", 32, "Swish", pads=[1, 1, 1, 1]),
+        *convolved("b", "c", (8, 32, 1, 1), "Relu", **pointwise),
+        *convolved("c", "d", (48, 8, 1, 1), "Clip", **pointwise),
+        *depthwise("d", "e", 48, "Clip", strides=[2, 2], pads=[0, 0, 1, 1]),
+        *convolved("c", "f", (64, 8, 1, 1), "HardSwish", **pointwise),
+        *depthwise("f", "g", 64, "LeakyRelu", taps=5, pads=[2, 2, 2, 2]),
+        *convolved("c", "h", (80, 8, 1, 1), "Tanh", **pointwise),
+        *depthwise("h", "i", 80, "Relu"),
+        *convolved("c", "j", (16, 8, 1, 1), "Relu", **pointwise),
+        *depthwise("j", "k", 16, "Relu", taps=5, strides=[2, 2], pads=[3, 1, 0, 2]),
+        *convolved("g", "l", (32, 64, 3, 3), "Relu", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        *depthwise("l", "m", 32, "Relu", pads=[1, 1, 1, 1]),
+        *convolved("c", "n", (32, 8, 1, 1), "Relu", **pointwise),
+        *depthwise("n", "o", 32, "Relu", pads=[1, 1, 1, 1]),
+        _node("Add", ["n", "o"], ["twice"]),
+        *convolved("c", "p", (16, 8, 1, 1), "Relu", **pointwise),
+        *depthwise("p", "q", 16, "Relu", pads=[1, 1, 1, 1]),
+    ]
+    tensors += [tensor(name, (), 1, struct.pack("<f", number)) for name, number in {"zero": 0.0, "six": 6.0}.items()]
+    outputs = {
+        "e": (2, 48, 15, 13), "i": (2, 80, 29, 25), "k": (2, 16, 15, 13), "m": (2, 32, 16, 14),
+        "twice": (2, 32, 31, 27), "p": (2, 16, 31, 27), "q": (2, 16, 31, 27),
+    }  # fmt: skip
+    return models.model(nodes, inputs={"x": (2, 3, 61, 53)}, outputs=outputs, tensors=tensors, opset=18)
+
+
 def odd_columns() -> bytes:
     """Products whose columns no vector divides, of convolutions, dense layers and tensors: ``x`` [1, 24, 31, 30] to
     three results.

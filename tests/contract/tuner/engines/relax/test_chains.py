@@ -1,0 +1,56 @@
+"""Depthwise convolutions are computed with the convolution before them, and give what both give by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import workload
+from tests.support.tuner.engines.relax import networks
+from tuner.host.session import EngineSession
+
+pytestmark = pytest.mark.engine
+
+FUNCTIONS = """
+import json, sys
+from tuner.engines.relax import chains, importing, lowering, schedules
+importing.install()
+path, target = sys.argv[1:]
+told = {}
+for rewrite in (False, True):
+    build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "rewrite": rewrite})
+    module = lowering.lower(importing.load(path), build)
+    joined = [each for name, each in module.functions_items() if chains.BORDER in name.name_hint]
+    rules = [schedules.fitting(lowering.tvm.IRModule({"main": each}), build.target)[0] for each in joined]
+    told[str(rewrite)] = rules
+print(json.dumps(told))
+"""
+
+
+def test_rewritten_networks_join_convolutions_and_search_their_bands(
+    relax: EngineSession, reference: EngineSession, target: str, place: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also on two threads, and with records of other bands."""
+    model, specs = asking.prepare(reference, networks.bottlenecks(), tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    assert asking.told_inside("relax", FUNCTIONS, model, target) == {"False": [], "True": ["_chained"] * 5}
+    own = {**place, "model": str(model), "rewrite": True}
+    extracted = relax.request("extract", {**own, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
+    joined = [task for task in extracted if "border" in task["name"]]
+    assert len(joined) == 5
+    lines: list[str] = []
+    for task in joined:
+        answer, trials = asking.tune(relax, workload(own, task, tmp_path), tmp_path / "spool.jsonl", trials=64)
+        assert (answer["exhausted"], [trial["default"] for trial in trials[:1]]) == (True, [True])
+        assert all(trial["error"] is None for trial in trials), trials
+        lines += [trial["schedule"] for trial in trials[1:]]
+    records = asking.write_lines(tmp_path / "records.jsonl", lines)
+    for known, threads in ((None, 1), (None, 2), (records, 1)):
+        bundle = tmp_path / f"bundle-{known is None}-{threads}"
+        request = {**own, "records": known, "threads": threads, "out_dir": str(bundle)}
+        answer = relax.request("compile", request, timeout=120)
+        assert len(answer["records"]) == (0 if known is None else 5)
+        assert asking.agrees(relax, bundle, reference, model, inputs, tmp_path)

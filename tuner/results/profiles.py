@@ -57,6 +57,8 @@ _OPERATOR_OF = {
 """The operator of the usual name that a layer of OpenVINO computes; a ``Subgraph`` is elementwise."""
 _ADDED = re.compile(r"(_nchwc|_output_\d+|/MatMulScaleFusion/)+$")
 """What ONNX Runtime, exporters and OpenVINO add to the name of a node."""
+_JOINED = "joined_"
+"""What names of kernels that compute two convolutions begin with (``tuner.engines.relax.chains``)."""
 _NUMBER = re.compile(r"_?\d+$")
 """What tells kernels of one kind apart."""
 _FLOAT_PRECISION = "f32"
@@ -128,8 +130,10 @@ def _groups(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> list[_Group]:
     nodes_alone: dict[str, _Group] = {}
     for place, node in enumerate(nodes):
         kernel = of_node.get(place)
+        if kernel is None and _KIND_OF.get(node["operator"]) == "convolution":
+            kernel = _joined_with(node, place, of_node, kernels)
         if kernel is None and node["operator"] in _ELEMENTWISE:
-            kernel = _fused_into(node, place, of_node, kernels)
+            kernel = _fused_into(node, place, of_node, kernels, nodes)
         if kernel is not None:
             groups[kernel].nodes.append(node)
         else:
@@ -200,7 +204,13 @@ def _likeness(kernel: Answer, node: Answer) -> int:
     if kind is None or not any(part in kernel["name"] for part in _KERNELS_OF[kind]) or not kernel["inputs"]:
         return 0
     data, weights, result = _shapes(node)
-    if not _fits(math.prod(kernel["inputs"][0]), data, 1) or not _fits(_largest(kernel["outputs"]), result, 1):
+    if kernel["name"].startswith(_JOINED):
+        # It has the first convolution's data, and the result of the second one, which is depthwise.
+        if len(weights) < 3 or weights[1] != 1:
+            return 0
+    elif not _fits(math.prod(kernel["inputs"][0]), data, 1):
+        return 0
+    if not _fits(_largest(kernel["outputs"]), result, 1):
         return 0
     if len(weights) < 2:
         return 2
@@ -230,11 +240,26 @@ def _computes(kernel: Answer, node: Answer) -> bool:
     return named and _is_near(_largest(kernel["outputs"]), _largest(node["outputs"]))
 
 
-def _fused_into(node: Answer, place: int, of_node: Mapping[int, int], kernels: Sequence[Answer]) -> int | None:
+def _joined_with(node: Answer, place: int, of_node: dict[int, int], kernels: Sequence[Answer]) -> int | None:
+    """Return the kernel of the next node that has one, if it computes this node as well, and note it in ``of_node``."""
+    after = min((each for each in of_node if each > place), default=None)
+    if after is None or not kernels[of_node[after]]["name"].startswith(_JOINED):
+        return None
+    kernel = of_node[after]
+    if not _fits(math.prod(kernels[kernel]["inputs"][0]), _shapes(node)[0], 1):
+        return None
+    of_node[place] = kernel
+    return kernel
+
+
+def _fused_into(
+    node: Answer, place: int, of_node: Mapping[int, int], kernels: Sequence[Answer], nodes: Sequence[Answer]
+) -> int | None:
     """Return the kernel of the last node before ``place`` that has a kernel and a result of the same size."""
     size = _largest(node["outputs"])
     for before in range(place - 1, -1, -1):
-        if before in of_node and _is_near(_largest(kernels[of_node[before]]["outputs"]), size):
+        made = before in of_node and (kernels[of_node[before]]["outputs"], nodes[before]["outputs"])
+        if made and any(_is_near(_largest(each), size) for each in made):
             return of_node[before]
     return None
 
@@ -280,8 +305,8 @@ def _by_names(groups: Sequence[_Group], layers: Sequence[Answer]) -> dict[int, _
 
 def _operator(group: _Group, tasks: Sequence[Task], peak: Peak, *, has_layers: bool) -> OperatorTime:
     seconds = math.fsum(kernel["seconds"] for kernel in group.kernels)
-    first = group.nodes[0] if group.nodes else None
-    flop = first["flop"] if first and group.kernels else None
+    counted = [node["flop"] for node in group.nodes if node["flop"] is not None] if group.kernels else []
+    flop = math.fsum(counted) if counted else None
     sizes = [kernel["bytes"] for kernel in group.kernels if "bytes" in kernel]
     task = _task(group, tasks)
     share, bound = _share(seconds, flop, sizes, peak)

@@ -166,6 +166,27 @@ def test_what_a_compiler_fuses_belongs_to_the_layer_before() -> None:
     assert found.operators[0].reference_seconds == pytest.approx(5e-6)
 
 
+def test_a_kernel_of_two_convolutions_stands_beside_both() -> None:
+    """And beside what follows them; its time alone is that of its own task."""
+    joined = kernel("joined_conv2d_add_relu_conv2d1_add_relu", [1, 8, 8, 4], [1, 1, 4, 16], [1, 4, 4, 16], us=30)
+    joined["weights"] += [[1, 1, 1, 16], [3, 3, 1, 16]]
+    nodes = [
+        node("Conv", "/expand", [[1, 4, 8, 8], [16, 4, 1, 1]], [1, 16, 8, 8], us=9, flop=8192.0),
+        node("Clip", "/clip", [[1, 16, 8, 8]], [1, 16, 8, 8], us=2),
+        node("Conv", "/depthwise", [[1, 16, 8, 8], [16, 1, 3, 3]], [1, 16, 4, 4], us=7, flop=4608.0),
+        node("Clip", "/again", [[1, 16, 4, 4]], [1, 16, 4, 4], us=1),
+        CONV,
+    ]
+    task = Task(position=0, description="joined+conv2d+conv2d 1×8×8×4 ∗ 1×1×4×16 → 1×4×4×16", seconds=20e-6)
+    found = made([joined, BLOCKED], nodes, [task])
+    assert names(found) == {
+        "/expand": ((joined["name"],), ("Conv /expand", "Clip /clip", "Conv /depthwise", "Clip /again")),
+        "/1/Conv": ((BLOCKED["name"],), ("Conv /1/Conv",)),
+    }
+    first = found.operators[0]
+    assert (first.flop, round(first.reference_seconds * 1e6), first.alone_seconds) == (12800.0, 19, 20e-6)
+
+
 def test_what_nothing_equals_stands_by_itself_and_sums_add_up() -> None:
     transforms = [kernel(f"layout_transform_{number}", [1, 16], None, [1, 16], us=4) for number in (3, 4)]
     lost = kernel("conv2d_transpose", [1, 2, 2, 2], [2, 2, 2, 2], [1, 2, 9, 9])

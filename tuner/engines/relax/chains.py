@@ -23,6 +23,8 @@ from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, Tile,
 
 BORDER = "chain_border"
 """Name of the block that sets the padding to zero."""
+JOINED = "joined"
+"""What the names of functions that compute a pair begin with, see ``tuner.results.profiles``."""
 _NOTE = "chain_reads"
 """Annotation of that block: the lines that are read for a line of the result, and their step."""
 _CALL = "relax.call_tir"
@@ -300,7 +302,8 @@ class _Joining(relax.PyExprMutator):
         ]
         body = relax.SeqExpr([relax.DataflowBlock(steps)], result)
         function = relax.Function([*ours, *theirs], body, second.ty).with_attr("Primitive", True)
-        name = f"{first.args[0].name_hint}_{second.args[0].name_hint.removeprefix('fused_')}"
+        operators = (str(each.args[0].name_hint).removeprefix("fused_") for each in (first, second))
+        name = f"{JOINED}_{'_'.join(operators)}".replace(f"_{BORDER}", "")
         return relax.Call(self.builder_.add_func(function, name), [*map(self.visit_expr, given), *others])
 
 

@@ -16,7 +16,7 @@ from tuner.engines.runtime import progress
 
 _ENDLESS = 1 << 40
 """Same as ``domain.tuning_tasks.ENDLESS``."""
-_SILENT = {"workload", "fused", "transpose", "reshape", "tir", "expand", "dims", "cast", "chain"}
+_SILENT = {"workload", "fused", "transpose", "reshape", "tir", "expand", "dims", "cast"}
 """Parts of function names that are left out of descriptions."""
 
 

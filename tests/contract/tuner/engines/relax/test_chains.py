@@ -23,7 +23,7 @@ told = {}
 for rewrite in (False, True):
     build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "rewrite": rewrite})
     module = lowering.lower(importing.load(path), build)
-    joined = [each for name, each in module.functions_items() if chains.BORDER in name.name_hint]
+    joined = [each for name, each in module.functions_items() if name.name_hint.startswith(chains.JOINED)]
     rules = [schedules.fitting(lowering.tvm.IRModule({"main": each}), build.target)[0] for each in joined]
     told[str(rewrite)] = rules
 print(json.dumps(told))
@@ -39,7 +39,7 @@ def test_rewritten_networks_join_convolutions_and_search_their_bands(
     assert asking.told_inside("relax", FUNCTIONS, model, target) == {"False": [], "True": ["_chained"] * 5}
     own = {**place, "model": str(model), "rewrite": True}
     extracted = relax.request("extract", {**own, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
-    joined = [task for task in extracted if "border" in task["name"]]
+    joined = [task for task in extracted if task["name"].startswith("joined")]
     assert len(joined) == 5
     lines: list[str] = []
     for task in joined:

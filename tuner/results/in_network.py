@@ -39,7 +39,7 @@ def places(layers: Sequence[Layer], described: Mapping[str, str]) -> dict[str, l
         workloads.setdefault(known, []).append(key)
     found: dict[str, list[int]] = {}
     for place, layer in enumerate(layers):
-        forms = _sizes_of_kernel(layer) if is_product(layer["name"]) else [_form_of_kernel(layer)]
+        forms = sizes_of_kernel(layer) if is_product(layer["name"]) else [_form_of_kernel(layer)]
         fitting = {key for form in forms for key in workloads.get(form, ())}
         if len(fitting) == 1:
             found.setdefault(fitting.pop(), []).append(place)
@@ -85,18 +85,25 @@ def better(base: Times, others: Sequence[Times]) -> dict[str, int]:
     return found
 
 
+def is_joined(name: str) -> bool:
+    """Whether a kernel or task of this name computes two convolutions (``tuner.engines.relax.chains``)."""
+    return name.startswith("joined")
+
+
 def sizes_of_task(description: str) -> tuple[int, ...]:
-    """Return the sizes of the data and weights of a product."""
-    shapes = [text.split("×") for text in _SHAPE.findall(description.partition("→")[0])]
-    return tuple(math.prod(map(int, shape)) for shape in shapes[:2])
+    """Return the sizes of the data and weights of a product; of two, also that of the result."""
+    arguments, _, result = description.partition("→")
+    shapes = _SHAPE.findall(arguments)[:2] + _SHAPE.findall(result if is_joined(description) else "")
+    return tuple(math.prod(map(int, shape.split("×"))) for shape in shapes)
 
 
-def _sizes_of_kernel(layer: Layer) -> list[tuple[int, ...]]:
-    """Return the sizes of data and of each tensor that may be the weights."""
+def sizes_of_kernel(layer: Layer) -> list[tuple[int, ...]]:
+    """Return such sizes for each tensor that may be the weights."""
     if not layer.get("inputs"):
         return []
     data, *others = map(math.prod, layer["inputs"])
-    return [(data, size) for size in (*map(math.prod, layer["weights"]), *others[:1])]
+    results = [math.prod(shape) for shape in layer["outputs"]] if is_joined(layer["name"]) else []
+    return [(data, size, *results) for size in (*map(math.prod, layer["weights"]), *others[:1])]
 
 
 _Form = tuple[str, tuple[int, ...], tuple[int, ...]]

@@ -57,8 +57,6 @@ _OPERATOR_OF = {
 """The operator of the usual name that a layer of OpenVINO computes; a ``Subgraph`` is elementwise."""
 _ADDED = re.compile(r"(_nchwc|_output_\d+|/MatMulScaleFusion/)+$")
 """What ONNX Runtime, exporters and OpenVINO add to the name of a node."""
-_JOINED = "joined_"
-"""What names of kernels that compute two convolutions begin with (``tuner.engines.relax.chains``)."""
 _NUMBER = re.compile(r"_?\d+$")
 """What tells kernels of one kind apart."""
 _FLOAT_PRECISION = "f32"
@@ -204,7 +202,7 @@ def _likeness(kernel: Answer, node: Answer) -> int:
     if kind is None or not any(part in kernel["name"] for part in _KERNELS_OF[kind]) or not kernel["inputs"]:
         return 0
     data, weights, result = _shapes(node)
-    if kernel["name"].startswith(_JOINED):
+    if in_network.is_joined(kernel["name"]):
         # It has the first convolution's data, and the result of the second one, which is depthwise.
         if len(weights) < 3 or weights[1] != 1:
             return 0
@@ -243,7 +241,7 @@ def _computes(kernel: Answer, node: Answer) -> bool:
 def _joined_with(node: Answer, place: int, of_node: dict[int, int], kernels: Sequence[Answer]) -> int | None:
     """Return the kernel of the next node that has one, if it computes this node as well, and note it in ``of_node``."""
     after = min((each for each in of_node if each > place), default=None)
-    if after is None or not kernels[of_node[after]]["name"].startswith(_JOINED):
+    if after is None or not in_network.is_joined(kernels[of_node[after]]["name"]):
         return None
     kernel = of_node[after]
     if not _fits(math.prod(kernels[kernel]["inputs"][0]), _shapes(node)[0], 1):
@@ -341,10 +339,7 @@ def _task(group: _Group, tasks: Sequence[Task]) -> Task | None:
         return None
     [kernel] = group.kernels
     known = [tuple(map(math.prod, _shapes(node)[:2])) for node in group.nodes[:1]]
-    if kernel.get("inputs"):
-        data, *others = map(math.prod, kernel["inputs"])
-        known += [(data, size) for size in (_largest(kernel["weights"]), *others[:1])]
-    for sizes in known:
+    for sizes in known + in_network.sizes_of_kernel(kernel):
         found = [task for task in tasks if in_network.sizes_of_task(task.description) == sizes]
         if found:
             return min(found, key=lambda task: task.seconds)

@@ -40,6 +40,18 @@ def test_kernels_that_fit_two_workloads_are_left_out() -> None:
     assert in_network.places([kernel("fused_nn_softmax", [[8, 8]], [[8, 8]])], described) == {}
 
 
+def test_results_tell_apart_what_computes_two_convolutions_of_which_the_first_are_equal() -> None:
+    described = {
+        size: f"joined+conv2d+relu+conv2d+relu 1×56×56×24 ∗ 1×1×24×144 → 1×{size}×{size}×144" for size in ("56", "28")
+    }
+    weights = [[1, 1, 24, 144], [3, 3, 1, 144]]
+    layers = [
+        kernel(f"joined_conv2d{size}_relu", [[1, 56, 56, 24]], [[1, size, size, 144]], weights=weights)
+        for size in (28, 56)
+    ]
+    assert in_network.places(layers, described) == {"28": [0], "56": [1]}
+
+
 def test_products_are_left_out_of_the_share_of_others() -> None:
     layers = [kernel("fused_nn_conv2d_add", [], [], seconds=3e-3), kernel("fused_mean", [ROWS], [ROWS])]
     assert in_network.share_of_others(layers) == pytest.approx(0.25)

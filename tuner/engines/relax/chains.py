@@ -112,16 +112,19 @@ def _tile(columns: int, vectors: int, width: int, machine: Machine) -> Tile:
     return max(tiles, key=lambda tile: (tile.share(machine.lanes), tile.reuse))
 
 
-def with_borders(module: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> Any:
-    """Return an ``IRModule`` in which the first convolution of each pair computes the second one's padding.
+def with_borders(module: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> tuple[Any, bool]:
+    """Return an ``IRModule`` in which the first convolution of each pair computes the second one's padding, and whether
+    there are pairs, which ``JOINING`` joins once operators are fused.
 
     ``is_filtered`` returns whether a call is a convolution that filtering computes.
     """
     mutator = _Bordered(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            mutator.convert(variable, function, machine, is_filtered)
-    return mutator.builder_.get()
+    found = [
+        mutator.convert(variable, function, machine, is_filtered)
+        for variable, function in module.functions_items()
+        if isinstance(function, relax.Function)
+    ]
+    return mutator.builder_.get(), any(found)
 
 
 @relax.expr_functor.mutator
@@ -131,14 +134,16 @@ class _Bordered(relax.PyExprMutator):
         self._first: dict[Any, _Padding] = {}
         self._second: dict[Any, _Padding] = {}
 
-    def convert(self, variable: Any, function: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> None:
+    def convert(self, variable: Any, function: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> bool:
         for first, second in _pairs(function):
             pair = _pair(first, second)
             if pair and not is_filtered(first) and pair.pays(machine):
                 top, left, bottom, _ = pair.padding
                 right = pair.width(machine) - pair.columns - left
                 self._first[first] = self._second[second] = (top, left, bottom, right)
-        self.builder_.update_func(variable, self.builder_.normalize(self.visit_expr(function)))
+        if self._first:
+            self.builder_.update_func(variable, self.builder_.normalize(self.visit_expr(function)))
+        return bool(self._first)
 
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)
@@ -257,7 +262,7 @@ def _is_supported(call: Any) -> bool:
     )
 
 
-def join(module: Any) -> Any:
+def _join(module: Any) -> Any:
     """Return an ``IRModule`` of fused tensor functions in which one function computes both convolutions of a pair."""
     joining = _Joining(module)
     for variable, function in module.functions_items():
@@ -309,6 +314,9 @@ class _Joining(relax.PyExprMutator):
 
 def _parameters(name: str, given: Iterable[Any]) -> list[Any]:
     return [relax.Var(f"{name}{place}", each.ty) for place, each in enumerate(given)]
+
+
+JOINING = tvm.transform.module_pass(lambda module, _context: _join(module), opt_level=0, name="JoinPairs")
 
 
 def apply(schedule: Any, machine: Machine) -> Any:

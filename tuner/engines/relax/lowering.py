@@ -145,6 +145,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         module = fold(layouts.convert(module, layout))
         machine = Machine.of(build.target)
         numbers = narrowing.NUMBERS.get(precision)
+        has_pairs = False
         speed = numbers.speed(str(build.target.attrs.get("mcpu", ""))) if numbers else 1.0
 
         def filtered(module: Any) -> Callable[[Any], bool]:
@@ -154,7 +155,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         if build.rewrite:
             module = fast_math.plain(columns.pad(module, machine, filtered(module)))
             if not numbers:
-                module = chains.with_borders(module, machine, filtered(module))
+                module, has_pairs = chains.with_borders(module, machine, filtered(module))
         if numbers:
             module = narrowing.narrow(module, precision, filtered(module))
         return _apply(
@@ -168,7 +169,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
                 transform.FuseOps(),
                 transform.FuseTIR(),
                 transform.DeadCodeElimination(),
-                tvm.transform.module_pass(lambda module, _context: chains.join(module), opt_level=0, name="JoinPairs"),
+                *([chains.JOINING] if has_pairs else []),
                 transform.AttachAttrLayoutFreeBuffers(),
             ],
         )

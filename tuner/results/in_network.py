@@ -85,15 +85,15 @@ def better(base: Times, others: Sequence[Times]) -> dict[str, int]:
     return found
 
 
-def is_joined(name: str) -> bool:
+def is_chained(name: str) -> bool:
     """Whether a kernel or task of this name computes two convolutions (``tuner.engines.relax.chains``)."""
-    return name.startswith("joined")
+    return name.startswith("chained")
 
 
 def sizes_of_task(description: str) -> tuple[int, ...]:
     """Return the sizes of the data and weights of a product; of two, also that of the result."""
     arguments, _, result = description.partition("→")
-    shapes = _SHAPE.findall(arguments)[:2] + _SHAPE.findall(result if is_joined(description) else "")
+    shapes = _SHAPE.findall(arguments)[:2] + _SHAPE.findall(result if is_chained(description) else "")
     return tuple(math.prod(map(int, shape.split("×"))) for shape in shapes)
 
 
@@ -102,7 +102,7 @@ def sizes_of_kernel(layer: Layer) -> list[tuple[int, ...]]:
     if not layer.get("inputs"):
         return []
     data, *others = map(math.prod, layer["inputs"])
-    results = [math.prod(shape) for shape in layer["outputs"]] if is_joined(layer["name"]) else []
+    results = [math.prod(shape) for shape in layer["outputs"]] if is_chained(layer["name"]) else []
     return [(data, size, *results) for size in (*map(math.prod, layer["weights"]), *others[:1])]
 
 

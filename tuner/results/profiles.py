@@ -129,7 +129,7 @@ def _groups(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> list[_Group]:
     for place, node in enumerate(nodes):
         kernel = of_node.get(place)
         if kernel is None and _KIND_OF.get(node["operator"]) == "convolution":
-            kernel = _joined_with(node, place, of_node, kernels)
+            kernel = _chained_with(node, place, of_node, kernels)
         if kernel is None and node["operator"] in _ELEMENTWISE:
             kernel = _fused_into(node, place, of_node, kernels, nodes)
         if kernel is not None:
@@ -202,7 +202,7 @@ def _likeness(kernel: Answer, node: Answer) -> int:
     if kind is None or not any(part in kernel["name"] for part in _KERNELS_OF[kind]) or not kernel["inputs"]:
         return 0
     data, weights, result = _shapes(node)
-    if in_network.is_joined(kernel["name"]):
+    if in_network.is_chained(kernel["name"]):
         # It has the first convolution's data, and the result of the second one, which is depthwise.
         if len(weights) < 3 or weights[1] != 1:
             return 0
@@ -238,10 +238,10 @@ def _computes(kernel: Answer, node: Answer) -> bool:
     return named and _is_near(_largest(kernel["outputs"]), _largest(node["outputs"]))
 
 
-def _joined_with(node: Answer, place: int, of_node: dict[int, int], kernels: Sequence[Answer]) -> int | None:
+def _chained_with(node: Answer, place: int, of_node: dict[int, int], kernels: Sequence[Answer]) -> int | None:
     """Return the kernel of the next node that has one, if it computes this node as well, and note it in ``of_node``."""
     after = min((each for each in of_node if each > place), default=None)
-    if after is None or not in_network.is_joined(kernels[of_node[after]]["name"]):
+    if after is None or not in_network.is_chained(kernels[of_node[after]]["name"]):
         return None
     kernel = of_node[after]
     if not _fits(math.prod(kernels[kernel]["inputs"][0]), _shapes(node)[0], 1):

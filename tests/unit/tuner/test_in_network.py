@@ -42,11 +42,11 @@ def test_kernels_that_fit_two_workloads_are_left_out() -> None:
 
 def test_results_tell_apart_what_computes_two_convolutions_of_which_the_first_are_equal() -> None:
     described = {
-        size: f"joined+conv2d+relu+conv2d+relu 1×56×56×24 ∗ 1×1×24×144 → 1×{size}×{size}×144" for size in ("56", "28")
+        size: f"chained+conv2d+relu+conv2d+relu 1×56×56×24 ∗ 1×1×24×144 → 1×{size}×{size}×144" for size in ("56", "28")
     }
     weights = [[1, 1, 24, 144], [3, 3, 1, 144]]
     layers = [
-        kernel(f"joined_conv2d{size}_relu", [[1, 56, 56, 24]], [[1, size, size, 144]], weights=weights)
+        kernel(f"chained_conv2d{size}_relu", [[1, 56, 56, 24]], [[1, size, size, 144]], weights=weights)
         for size in (28, 56)
     ]
     assert in_network.places(layers, described) == {"28": [0], "56": [1]}

@@ -168,8 +168,8 @@ def test_what_a_compiler_fuses_belongs_to_the_layer_before() -> None:
 
 def test_a_kernel_of_two_convolutions_stands_beside_both() -> None:
     """And beside what follows them; its time alone is that of its own task."""
-    joined = kernel("joined_conv2d_add_relu_conv2d1_add_relu", [1, 8, 8, 4], [1, 1, 4, 16], [1, 4, 4, 16], us=30)
-    joined["weights"] += [[1, 1, 1, 16], [3, 3, 1, 16]]
+    chained = kernel("chained_conv2d_add_relu_conv2d1_add_relu", [1, 8, 8, 4], [1, 1, 4, 16], [1, 4, 4, 16], us=30)
+    chained["weights"] += [[1, 1, 1, 16], [3, 3, 1, 16]]
     nodes = [
         node("Conv", "/expand", [[1, 4, 8, 8], [16, 4, 1, 1]], [1, 16, 8, 8], us=9, flop=8192.0),
         node("Clip", "/clip", [[1, 16, 8, 8]], [1, 16, 8, 8], us=2),
@@ -177,10 +177,10 @@ def test_a_kernel_of_two_convolutions_stands_beside_both() -> None:
         node("Clip", "/again", [[1, 16, 4, 4]], [1, 16, 4, 4], us=1),
         CONV,
     ]
-    task = Task(position=0, description="joined+conv2d+conv2d 1×8×8×4 ∗ 1×1×4×16 → 1×4×4×16", seconds=20e-6)
-    found = made([joined, BLOCKED], nodes, [task])
+    task = Task(position=0, description="chained+conv2d+conv2d 1×8×8×4 ∗ 1×1×4×16 → 1×4×4×16", seconds=20e-6)
+    found = made([chained, BLOCKED], nodes, [task])
     assert names(found) == {
-        "/expand": ((joined["name"],), ("Conv /expand", "Clip /clip", "Conv /depthwise", "Clip /again")),
+        "/expand": ((chained["name"],), ("Conv /expand", "Clip /clip", "Conv /depthwise", "Clip /again")),
         "/1/Conv": ((BLOCKED["name"],), ("Conv /1/Conv",)),
     }
     first = found.operators[0]

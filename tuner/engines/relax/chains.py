@@ -5,7 +5,7 @@ its depthwise convolution reads them. Here a band of lines of some of these chan
 it is in the cache. The first convolution has the second one's padding around its result, which a block named ``BORDER``
 sets to zero, so that no padded copy is made.
 
-The module contains, in this order: which convolutions are joined; the passes that do it; the schedule.
+The module contains, in this order: which convolutions are a chain; the passes that join them; the schedule.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ import tvm
 from tvm import relax, s_tir, te, tirx
 
 from tuner.engines.relax import calls
-from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, Tile, divisors, vector_width
+from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
 
 BORDER = "chain_border"
 """Name of the block that sets the padding to zero."""
-JOINED = "joined"
-"""What the names of functions that compute a pair begin with, see ``tuner.results.profiles``."""
+CHAINED = "chained"
+"""What the names of functions that compute a pair begin with, see ``tuner.results.in_network``."""
 _NOTE = "chain_reads"
 """Annotation of that block: the lines that are read for a line of the result, and their step."""
 _CALL = "relax.call_tir"
 _DTYPE = "float32"
-_LAYOUT = ("NHWC", "HWIO", "NHWC")
 _BETWEEN = frozenset(
     f"relax.{name}"
     for name in (
@@ -47,7 +46,7 @@ _MOST_ADDED = 3
 _MOST_COLUMNS = 8
 """Of a tile of the result: as fast as 14, which leave an activation behind them too few registers."""
 _MOST_WAYS = 12
-"""Maximum number of schedules that a search tries for a pair."""
+"""Maximum number of schedules that a search tries for a chain."""
 _SAVED = 30.0
 """Time saved for each value between the two, in operations at the core's peak."""
 _COPIED = 25.0
@@ -78,7 +77,7 @@ class _Pair:
         fewest = self.columns + self.padding[1] + self.padding[3]
         vectors, width = _channels(self.channels, machine)[0]
         every = range(fewest, fewest + _MOST_ADDED + 1)
-        return min(every, key=lambda columns: columns / _tile(columns, vectors, width, machine).share(machine.lanes))
+        return min(every, key=lambda columns: columns / machine.tile_of(columns, vectors, width).share(machine.lanes))
 
     def pays(self, machine: Machine) -> bool:
         """Return whether the padded input, the padding and the lines that bands share cost less than is saved."""
@@ -86,7 +85,7 @@ class _Pair:
         columns = self.width(machine)
         lines = _lines(self.lines, self.taps, self.stride, 4 * columns * vectors * width)[0]
         computed = self.lines // lines * (lines * self.stride + self.taps - self.stride) * columns
-        share = _tile(columns, vectors, width, machine).share(machine.lanes)
+        share = machine.tile_of(columns, vectors, width).share(machine.lanes)
         added = 2 * self.depth * (computed / (self.rows * self.columns) / share - 1)
         saved = _SAVED - _COPIED * self.inputs / self.channels
         return added < saved * machine.lanes / MOST_LANES
@@ -107,14 +106,9 @@ def _lines(lines: int, taps: int, stride: int, line_bytes: int) -> list[int]:
     return fitting[::-1] or [1]
 
 
-def _tile(columns: int, vectors: int, width: int, machine: Machine) -> Tile:
-    tiles = [Tile(rows=rows, vectors=vectors, width=width) for rows in divisors(columns, machine.rows(vectors))]
-    return max(tiles, key=lambda tile: (tile.share(machine.lanes), tile.reuse))
-
-
 def with_borders(module: Any, machine: Machine, is_filtered: Callable[[Any], bool]) -> tuple[Any, bool]:
     """Return an ``IRModule`` in which the first convolution of each pair computes the second one's padding, and whether
-    there are pairs, which ``JOINING`` joins once operators are fused.
+    there are pairs, which ``CHAINING`` joins once operators are fused.
 
     ``is_filtered`` returns whether a call is a convolution that filtering computes.
     """
@@ -231,7 +225,7 @@ def _is_of_channels(constant: Any) -> bool:
 
 def _pair(first: Any, second: Any) -> _Pair | None:
     """Return the pair of two convolutions; None if the schedule does not support it."""
-    if not all(_is_supported(each) for each in (first, second)) or int(first.attrs.groups) != 1:
+    if not all(map(calls.is_image_convolution, (first, second))) or int(first.attrs.groups) != 1:
         return None
     image, made = calls.sizes(first), calls.sizes(second)
     if image is None or made is None:
@@ -251,29 +245,18 @@ def _pair(first: Any, second: Any) -> _Pair | None:
     )  # fmt: skip
 
 
-def _is_supported(call: Any) -> bool:
-    data, kernel = call.args
-    attrs = call.attrs
-    return (
-        (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) == _LAYOUT
-        and isinstance(kernel, tvm.ir.GenericConst)
-        and {str(data.ty.dtype), str(kernel.ty.dtype), str(call.ty.dtype)} == {_DTYPE}
-        and all(int(each) == 1 for each in attrs.dilation)
-    )
-
-
-def _join(module: Any) -> Any:
+def _chain(module: Any) -> Any:
     """Return an ``IRModule`` of fused tensor functions in which one function computes both convolutions of a pair."""
-    joining = _Joining(module)
+    chaining = _Chaining(module)
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
-            joining.convert(variable, function)
+            chaining.convert(variable, function)
     passes = [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()]
-    return tvm.transform.Sequential(passes)(joining.builder_.get())
+    return tvm.transform.Sequential(passes)(chaining.builder_.get())
 
 
 @relax.expr_functor.mutator
-class _Joining(relax.PyExprMutator):
+class _Chaining(relax.PyExprMutator):
     def __init__(self, module: Any) -> None:
         super().__init__(module)
         self._module = module
@@ -291,9 +274,9 @@ class _Joining(relax.PyExprMutator):
         visited = self.visit_expr_post_order(call)
         given = list(call.args[1].fields) if calls.operator(call) == _CALL else []
         places = [place for place, each in enumerate(given) if each in self._firsts]
-        return self._joined(self._firsts[given[places[0]]], visited, places[0]) if places else visited
+        return self._chained(self._firsts[given[places[0]]], visited, places[0]) if places else visited
 
-    def _joined(self, first: Any, second: Any, place: int) -> Any:
+    def _chained(self, first: Any, second: Any, place: int) -> Any:
         """Return a call of a new function that computes ``second``, of which argument ``place`` is ``first``."""
         given, others = first.args[1].fields, list(second.args[1].fields)
         del others[place]
@@ -308,7 +291,7 @@ class _Joining(relax.PyExprMutator):
         body = relax.SeqExpr([relax.DataflowBlock(steps)], result)
         function = relax.Function([*ours, *theirs], body, second.ty).with_attr("Primitive", True)
         operators = (str(each.args[0].name_hint).removeprefix("fused_") for each in (first, second))
-        name = f"{JOINED}_{'_'.join(operators)}".replace(f"_{BORDER}", "")
+        name = f"{CHAINED}_{'_'.join(operators)}".replace(f"_{BORDER}", "")
         return relax.Call(self.builder_.add_func(function, name), [*map(self.visit_expr, given), *others])
 
 
@@ -316,7 +299,7 @@ def _parameters(name: str, given: Iterable[Any]) -> list[Any]:
     return [relax.Var(f"{name}{place}", each.ty) for place, each in enumerate(given)]
 
 
-JOINING = tvm.transform.module_pass(lambda module, _context: _join(module), opt_level=0, name="JoinPairs")
+CHAINING = tvm.transform.module_pass(lambda module, _context: _chain(module), opt_level=0, name="ChainPairs")
 
 
 def apply(schedule: Any, machine: Machine) -> Any:
@@ -380,14 +363,14 @@ class _Steps:
         bands = schedule.fuse(n, band)
         if self._machine.threads > 1:
             schedule.parallel(bands)
-        self._in_registers(column, lane)
+        keep_in_registers(schedule, column, lane)
         self._sum(self._second, x, 1, width)
         schedule.compute_at(self._border, part, preserve_unit_loops=True)
         *_, y, x, c = schedule.get_loops(self._border)
-        x, column = schedule.split(x, [None, _tile(self._shape(self._border)[2], vectors, width, self._machine).rows])
+        x, column = schedule.split(x, [None, self._machine.tile_of(self._shape(self._border)[2], vectors, width).rows])
         vector, lane = schedule.split(c, [None, width])
         schedule.reorder(y, x, column, vector, lane)
-        self._in_registers(column, vector, lane)
+        keep_in_registers(schedule, column, vector, lane)
         self._sum(self._first, x, vectors, width)
         for each in padded:
             schedule.compute_at(each, bands, preserve_unit_loops=True)
@@ -422,11 +405,6 @@ class _Steps:
         *outer, column, c = [loop for loop, is_reduced in zip(loops, kinds, strict=True) if not is_reduced]
         vector, lane = schedule.split(c, [vectors, width])
         schedule.reorder(*outer, *reduced, column, vector, lane)
-        self._in_registers(column, vector, lane)
+        keep_in_registers(schedule, column, vector, lane)
         start = schedule.decompose_reduction(block, reduced[0])
-        self._in_registers(*schedule.get_loops(start)[-3:])
-
-    def _in_registers(self, *loops: Any) -> None:
-        for loop in loops[:-1]:
-            self._schedule.unroll(loop)
-        self._schedule.vectorize(loops[-1])
+        keep_in_registers(schedule, *schedule.get_loops(start)[-3:])

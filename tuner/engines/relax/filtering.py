@@ -17,11 +17,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax, s_tir, te, tirx
 
 from tuner.engines.relax import calls
-from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, vector_width
+from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, keep_in_registers, vector_width
 from tuner.engines.runtime.filtering import Filtering, along, multiple, pick
 
 _OUTPUTS = (4, 2)
@@ -315,11 +314,11 @@ class _Steps:
         bands = schedule.fuse(n, outer)
         if self._machine.threads > 1:
             schedule.parallel(bands)
-        self._in_registers(v, x, lane)
+        keep_in_registers(schedule, v, x, lane)
         for step in steps:
             schedule.set_scope(step, 0, "local")
             schedule.compute_at(step, v, preserve_unit_loops=True)
-            self._in_registers(*schedule.get_loops(step)[-3:])
+            keep_in_registers(schedule, *schedule.get_loops(step)[-3:])
         return bands, panel
 
     def _multiply(self, panels: Any, registers: int) -> None:
@@ -331,11 +330,11 @@ class _Steps:
         vector, lane = schedule.split(c, [None, self._width])
         schedule.reorder(e, u, outer, channel, tile, vector, lane)
         schedule.reverse_compute_at(stored, outer, preserve_unit_loops=True)
-        self._in_registers(tile, vector, lane)
+        keep_in_registers(schedule, tile, vector, lane)
         *_, tile, c = schedule.get_loops(stored)
-        self._in_registers(tile, *schedule.split(c, [None, self._width]))
+        keep_in_registers(schedule, tile, *schedule.split(c, [None, self._width]))
         start = schedule.decompose_reduction(self._products, channel)
-        self._in_registers(*schedule.get_loops(start)[-3:])
+        keep_in_registers(schedule, *schedule.get_loops(start)[-3:])
 
     def _enter(self, bands: Any) -> None:
         schedule = self._schedule
@@ -344,18 +343,13 @@ class _Steps:
         *_, e, u, tile, c = schedule.get_loops(self._entered)
         c, lane = schedule.split(c, [None, lanes])
         schedule.reorder(tile, c, e, u, lane)
-        self._in_registers(e, u, lane)
+        keep_in_registers(schedule, e, u, lane)
         schedule.set_scope(self._entering, 0, "local")
         # One row of points at a time fits in the registers.
         schedule.compute_at(self._entering, e, preserve_unit_loops=True)
-        self._in_registers(*schedule.get_loops(self._entering)[-3:])
+        keep_in_registers(schedule, *schedule.get_loops(self._entering)[-3:])
         schedule.compute_at(self._pad, bands, preserve_unit_loops=True)
         schedule.vectorize(schedule.split(schedule.get_loops(self._pad)[-1], [None, lanes])[1])
-
-    def _in_registers(self, *loops: Any) -> None:
-        for loop in loops[:-1]:
-            self._schedule.unroll(loop)
-        self._schedule.vectorize(loops[-1])
 
     def _image(self, loops: list[Any]) -> list[Any]:
         """Return the loops over the batch, rows, columns and filters."""
@@ -402,17 +396,9 @@ def _worth(shape: Shape, machine: Machine, speed: float = 1.0) -> Tiling | None:
 
 def _shape(call: Any) -> Shape | None:
     """Return the shape of a convolution that can be filtered, or None for any other call."""
-    if calls.operator(call) != calls.CONVOLUTION:
+    if not calls.is_image_convolution(call) or any(int(each) != 1 for each in call.attrs.strides):
         return None
-    data, kernel = call.args
-    attrs = call.attrs
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout)
-    if layouts != ("NHWC", "HWIO", "NHWC") or not isinstance(kernel, tvm.ir.GenericConst):
-        return None
-    if {str(data.ty.dtype), str(kernel.ty.dtype), str(call.ty.dtype)} != {_DTYPE}:
-        return None
-    if any(int(each) != 1 for each in (*attrs.strides, *attrs.dilation)):
-        return None
+    (data, kernel), attrs = call.args, call.attrs
     image, made = calls.sizes(data), calls.sizes(call)
     if image is None or made is None:
         return None

@@ -169,7 +169,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
                 transform.FuseOps(),
                 transform.FuseTIR(),
                 transform.DeadCodeElimination(),
-                *([chains.JOINING] if has_pairs else []),
+                *([chains.CHAINING] if has_pairs else []),
                 transform.AttachAttrLayoutFreeBuffers(),
             ],
         )

@@ -1,4 +1,4 @@
-"""What schedules for CPUs are made for."""
+"""What schedules for CPUs are made for, and tiles in its registers."""
 
 from __future__ import annotations
 
@@ -63,11 +63,17 @@ class Machine:
 
     def tile(self, rows: int, columns: int) -> Tile:
         """Return the quickest tile by estimate that fits the accumulators; among equals, the one with most reuse."""
-        tiles = [Tile(rows=1, vectors=1, width=1)]
-        for wide in divisors(columns, 4 * self.lanes):
-            width = vector_width(wide, self.lanes)
-            vectors = wide // width
-            tiles += [Tile(rows=high, vectors=vectors, width=width) for high in divisors(rows, self.rows(vectors))]
+        widths = [(wide, vector_width(wide, self.lanes)) for wide in divisors(columns, 4 * self.lanes)]
+        fitting = [(wide // width, width) for wide, width in widths if self.rows(wide // width) > 0]
+        return self._quickest([self.tile_of(rows, *each) for each in fitting])
+
+    def tile_of(self, rows: int, vectors: int, width: int) -> Tile:
+        """Return such a tile with so many vectors in a row, and values in each."""
+        return self._quickest(
+            [Tile(rows=high, vectors=vectors, width=width) for high in divisors(rows, self.rows(vectors))]
+        )
+
+    def _quickest(self, tiles: list[Tile]) -> Tile:
         return max(tiles, key=lambda tile: (tile.share(self.lanes), tile.reuse))
 
     def whole(self, rows: int, columns: int, *, padding: float = 0.0) -> int:
@@ -82,6 +88,13 @@ class Machine:
         fewest = math.ceil(columns / self.lanes)
         best = min((self.lanes * (fewest + added) for added in range(_MOST_ADDED + 1)), key=time)
         return best if time(best) + padding < _WORTH * time(columns) else columns
+
+
+def keep_in_registers(schedule: Any, *loops: Any) -> None:
+    """Unroll every row and vectorize every column of a tile, so that no loop remains around it."""
+    for loop in loops[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(loops[-1])
 
 
 def vector_width(extent: int, most: int) -> int:

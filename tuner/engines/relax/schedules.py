@@ -20,7 +20,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
 from tuner.engines.relax import chains, concatenations, filtering, targets
-from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, vector_width
+from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
 from tuner.engines.runtime import progress
 
 _log = logging.getLogger(__name__)
@@ -77,10 +77,10 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
         stored = int(schedule.get(epilogue).iter_vars[-1].dom.extent)
         width = vector_width(stored, sizes.width)
         columns, lanes = schedule.split(tail[-1], [None, width])
-        _keep_in_registers(schedule, [*tail[:-1], columns, lanes])
-    _keep_in_registers(schedule, inner)
+        keep_in_registers(schedule, *tail[:-1], columns, lanes)
+    keep_in_registers(schedule, *inner)
     start = schedule.decompose_reduction(block, reduced[0])
-    _keep_in_registers(schedule, schedule.get_loops(start)[depth:])
+    keep_in_registers(schedule, *schedule.get_loops(start)[depth:])
     return [block, epilogue, start, *packed, *([padded] if bands > 1 else [])]
 
 
@@ -202,13 +202,6 @@ def _panels(column: int, columns: int) -> Callable[..., list[Any]]:
         return [indices[column] // columns, *others, indices[column] % columns]
 
     return mapped
-
-
-def _keep_in_registers(schedule: Any, loops: list[Any]) -> None:
-    """Unroll every row and vectorize every column, so that no loop remains around a tile."""
-    for loop in loops[:-1]:
-        schedule.unroll(loop)
-    schedule.vectorize(loops[-1])
 
 
 def _loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:

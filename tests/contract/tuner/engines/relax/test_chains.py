@@ -16,6 +16,7 @@ pytestmark = pytest.mark.engine
 
 FUNCTIONS = """
 import json, sys
+import tvm
 from tuner.engines.relax import chains, importing, lowering, schedules
 importing.install()
 path, target = sys.argv[1:]
@@ -23,14 +24,14 @@ told = {}
 for rewrite in (False, True):
     build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "rewrite": rewrite})
     module = lowering.lower(importing.load(path), build)
-    joined = [each for name, each in module.functions_items() if name.name_hint.startswith(chains.JOINED)]
-    rules = [schedules.fitting(lowering.tvm.IRModule({"main": each}), build.target)[0] for each in joined]
+    chained = [each for name, each in module.functions_items() if name.name_hint.startswith(chains.CHAINED)]
+    rules = [schedules.fitting(tvm.IRModule({"main": each}), build.target)[0] for each in chained]
     told[str(rewrite)] = rules
 print(json.dumps(told))
 """
 
 
-def test_rewritten_networks_join_convolutions_and_search_their_bands(
+def test_rewritten_networks_chain_convolutions_and_search_their_bands(
     relax: EngineSession, reference: EngineSession, target: str, place: dict[str, Any], tmp_path: Path
 ) -> None:
     """Also on two threads, and with records of other bands."""
@@ -39,10 +40,10 @@ def test_rewritten_networks_join_convolutions_and_search_their_bands(
     assert asking.told_inside("relax", FUNCTIONS, model, target) == {"False": [], "True": ["_chained"] * 5}
     own = {**place, "model": str(model), "rewrite": True}
     extracted = relax.request("extract", {**own, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
-    joined = [task for task in extracted if task["name"].startswith("joined")]
-    assert len(joined) == 5
+    chained = [task for task in extracted if task["name"].startswith("chained")]
+    assert len(chained) == 5
     lines: list[str] = []
-    for task in joined:
+    for task in chained:
         answer, trials = asking.tune(relax, workload(own, task, tmp_path), tmp_path / "spool.jsonl", trials=64)
         assert (answer["exhausted"], [trial["default"] for trial in trials[:1]]) == (True, [True])
         assert all(trial["error"] is None for trial in trials), trials

@@ -273,11 +273,10 @@ def filterable_groups() -> bytes:
 
 
 def bottlenecks() -> bytes:
-    """``x`` [2, 3, 61, 53] to three results: eight depthwise convolutions, the first five of which can be joined to the
-    convolution before them.
+    """``x`` [2, 3, 61, 53] to seven results: eight depthwise convolutions, each behind another convolution.
 
-    They differ in size, steps and padding, and in the activations before and after them. The others read what a filter
-    of many channels computes, what is read twice, and a result.
+    The first five can be computed with that one; they differ in size, steps, padding and activations. For the others it
+    reads many channels, or an addition or the caller reads its result, too.
     """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     pointwise, tensors = {"kernel_shape": [1, 1]}, []

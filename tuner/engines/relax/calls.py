@@ -42,13 +42,16 @@ def sizes(value: Any) -> list[int] | None:
     return [int(size) for size in shape.values] if is_known else None
 
 
-def is_image_convolution(value: Any) -> bool:
-    """Return whether an expression is a convolution in float32, of NHWC by constants in HWIO, without dilation."""
+def is_image_convolution(value: Any, *, layout: str = "NHWC") -> bool:
+    """Return whether an expression is a convolution in float32, by constants in HWIO to NHWC, without dilation.
+
+    ``layout``: that of its input.
+    """
     if operator(value) != CONVOLUTION:
         return False
     (data, kernel), attrs = value.args, value.attrs
     return (
-        (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) == ("NHWC", "HWIO", "NHWC")
+        (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) == (layout, "HWIO", "NHWC")
         and isinstance(kernel, tvm.ir.GenericConst)
         and {str(each.ty.dtype) for each in (data, kernel, value)} == {"float32"}
         and all(int(each) == 1 for each in attrs.dilation)

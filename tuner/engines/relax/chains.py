@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 from tvm import relax, s_tir, te, tirx
 
-from tuner.engines.relax import calls
+from tuner.engines.relax import calls, planes
 from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
 
 BORDER = "chain_border"
@@ -161,8 +161,10 @@ class _Bordered(relax.PyExprMutator):
 def _padded(call: Any, data: Any, padding: list[int]) -> Any:
     """Return a convolution of ``data`` with other padding."""
     attrs = call.attrs
-    layouts = {"data_layout": attrs.data_layout, "kernel_layout": attrs.kernel_layout}
-    return relax.op.nn.conv2d(data, call.args[1], attrs.strides, padding, groups=int(attrs.groups), **layouts)
+    return relax.op.nn.conv2d(
+        data, call.args[1], attrs.strides, padding, groups=int(attrs.groups),
+        data_layout=attrs.data_layout, kernel_layout=attrs.kernel_layout, out_layout=attrs.out_layout,
+    )  # fmt: skip
 
 
 def _bordered(data: Any, padding: _Padding, note: list[int]) -> Any:
@@ -225,7 +227,8 @@ def _is_of_channels(constant: Any) -> bool:
 
 def _pair(first: Any, second: Any) -> _Pair | None:
     """Return the pair of two convolutions; None if the schedule does not support it."""
-    if not all(map(calls.is_image_convolution, (first, second))) or int(first.attrs.groups) != 1:
+    is_first = calls.is_image_convolution(first) or calls.is_image_convolution(first, layout="NCHW")
+    if not is_first or not calls.is_image_convolution(second) or int(first.attrs.groups) != 1:
         return None
     image, made = calls.sizes(first), calls.sizes(second)
     if image is None or made is None:
@@ -374,6 +377,8 @@ class _Steps:
         self._sum(self._first, x, vectors, width)
         for each in padded:
             schedule.compute_at(each, bands, preserve_unit_loops=True)
+            if schedule.get(each).name_hint == planes.PADDED:
+                continue
             lanes = vector_width(self._shape(each)[-1], self._machine.lanes)
             schedule.vectorize(schedule.split(schedule.get_loops(each)[-1], [None, lanes])[1])
         return schedule

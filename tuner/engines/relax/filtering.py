@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -357,8 +357,8 @@ class _Steps:
         return [n, x, y, c] if self._is_line else [n, y, x, c]
 
 
-def legalizations(machine: Machine) -> dict[str, Any]:
-    """Return functions for ``LegalizeOps``, by operator: convolutions that filtering makes quicker."""
+def legalizing(machine: Machine) -> Callable[[Any, Any], Any | None]:
+    """Return what legalizes convolutions that filtering makes quicker, and returns None for others."""
 
     def filtered(builder: Any, call: Any) -> Any | None:
         shape = _shape(call)
@@ -375,7 +375,7 @@ def legalizations(machine: Machine) -> dict[str, Any]:
             primfunc_attrs={"op_pattern": calls.FUSES_ELEMENTWISE},
         )
 
-    return {calls.CONVOLUTION: calls.legalized(calls.CONVOLUTION, filtered)}
+    return filtered
 
 
 def pays(call: Any, machine: Machine, *, speed: float = 1.0) -> bool:

@@ -25,6 +25,7 @@ from tuner.engines.relax import (
     importing,
     layouts,
     narrowing,
+    planes,
     quantized,
     rows,
     targets,
@@ -155,7 +156,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         if build.rewrite:
             module = fast_math.plain(columns.pad(module, machine, filtered(module)))
             if not numbers:
-                module, has_pairs = chains.with_borders(module, machine, filtered(module))
+                module, has_pairs = chains.with_borders(planes.read(module), machine, filtered(module))
         if numbers:
             module = narrowing.narrow(module, precision, filtered(module))
         return _apply(
@@ -195,7 +196,14 @@ def _legalizations(build: Lowering) -> dict[str, Any]:
     joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
     if not build.rewrite:
         return joined
-    return joined | fast_math.legalizations() | rows.legalizations() | filtering.legalizations(Machine.of(build.target))
+    filtered = filtering.legalizing(Machine.of(build.target))
+
+    def convolution(builder: Any, call: Any) -> Any | None:
+        made = filtered(builder, call)
+        return planes.legalized(builder, call) if made is None else made
+
+    own = {calls.CONVOLUTION: calls.legalized(calls.CONVOLUTION, convolution)}
+    return joined | fast_math.legalizations() | rows.legalizations() | own
 
 
 def finish(module: Any, target: Any) -> Any:

@@ -326,6 +326,32 @@ def bottlenecks() -> bytes:
     return models.model(nodes, inputs={"x": (2, 3, 61, 53)}, outputs=outputs, tensors=tensors, opset=18)
 
 
+def image_convolutions() -> bytes:
+    """``x`` [2, 3, 29, 26] and ``y`` [2, 5, 12, 12] to six results: a convolution for each.
+
+    The first three read few channels; the others have groups, dilation, or five channels.
+    """
+    weights, tensors, nodes = random.Random(0), [], []  # noqa: S311 - weights, not secrets
+
+    def convolved(given: str, name: str, shape: tuple[int, int, int, int], **attributes: Any) -> None:
+        tensors.append(_floats(f"{name}_w", shape, weights))
+        nodes.append(_node("Conv", [given, f"{name}_w"], [f"{name}_c"], kernel_shape=list(shape[2:]), **attributes))
+        nodes.append(_node("Relu", [f"{name}_c"], [name]))
+
+    convolved("x", "stem", (16, 3, 3, 3), strides=[2, 2], pads=[0, 1, 2, 0])
+    convolved("x", "patches", (48, 3, 4, 4), strides=[4, 4])
+    convolved("x", "wide", (32, 3, 7, 5), strides=[1, 2], pads=[3, 2, 3, 2])
+    convolved("x", "grouped", (12, 1, 3, 3), group=3)
+    convolved("x", "spread", (16, 3, 3, 3), dilations=[2, 2])
+    convolved("y", "deep", (16, 5, 3, 3), pads=[1, 1, 1, 1])
+    outputs = {
+        "stem": (2, 16, 15, 13), "patches": (2, 48, 7, 6), "wide": (2, 32, 29, 13), "grouped": (2, 12, 27, 24),
+        "spread": (2, 16, 25, 22), "deep": (2, 16, 12, 12),
+    }  # fmt: skip
+    inputs = {"x": (2, 3, 29, 26), "y": (2, 5, 12, 12)}
+    return models.model(nodes, inputs=inputs, outputs=outputs, tensors=tensors)
+
+
 def odd_columns() -> bytes:
     """Products whose columns no vector divides, of convolutions, dense layers and tensors: ``x`` [1, 24, 31, 30] to
     three results.

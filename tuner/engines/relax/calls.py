@@ -84,12 +84,17 @@ def mutate(module: Any, mutator: Callable[[Any], Any]) -> Any:
     return module
 
 
-def legalized(name: str, ours: Callable[[Any, Any], Any | None]) -> Callable[[Any, Any], Any]:
-    """Return a function for ``LegalizeOps``: ``ours``, and TVM's own for other dtypes than float32 and for None."""
+def legalized(name: str, *ours: Callable[[Any, Any], Any | None]) -> Callable[[Any, Any], Any]:
+    """Return a function for ``LegalizeOps``: the first of ``ours`` that does not return None, else TVM's own.
+
+    TVM's own also for other dtypes than float32.
+    """
     usual = tvm.ir.Op.get(name).get_attr("FLegalize")
 
     def legalize(builder: Any, call: Any) -> Any:
-        made = ours(builder, call) if call.args[0].ty.dtype == "float32" else None
-        return usual(builder, call) if made is None else made
+        candidates = ours if call.args[0].ty.dtype == "float32" else ()
+        made = (candidate(builder, call) for candidate in candidates)
+        found = next((each for each in made if each is not None), None)
+        return usual(builder, call) if found is None else found
 
     return legalize

@@ -378,6 +378,7 @@ class _Steps:
         for each in padded:
             schedule.compute_at(each, bands, preserve_unit_loops=True)
             if schedule.get(each).name_hint == planes.PADDED:
+                # Its last axis is the padded one, which LLVM vectorizes without a test for each number.
                 continue
             lanes = vector_width(self._shape(each)[-1], self._machine.lanes)
             schedule.vectorize(schedule.split(schedule.get_loops(each)[-1], [None, lanes])[1])

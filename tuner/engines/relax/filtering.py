@@ -357,8 +357,8 @@ class _Steps:
         return [n, x, y, c] if self._is_line else [n, y, x, c]
 
 
-def legalizing(machine: Machine) -> Callable[[Any, Any], Any | None]:
-    """Return what legalizes convolutions that filtering makes quicker, and returns None for others."""
+def computing(machine: Machine) -> Callable[[Any, Any], Any | None]:
+    """Return a function for ``calls.legalized``, which computes convolutions that filtering makes quicker."""
 
     def filtered(builder: Any, call: Any) -> Any | None:
         shape = _shape(call)

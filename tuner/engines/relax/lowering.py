@@ -196,14 +196,9 @@ def _legalizations(build: Lowering) -> dict[str, Any]:
     joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
     if not build.rewrite:
         return joined
-    filtered = filtering.legalizing(Machine.of(build.target))
-
-    def convolution(builder: Any, call: Any) -> Any | None:
-        made = filtered(builder, call)
-        return planes.legalized(builder, call) if made is None else made
-
-    own = {calls.CONVOLUTION: calls.legalized(calls.CONVOLUTION, convolution)}
-    return joined | fast_math.legalizations() | rows.legalizations() | own
+    filtered = filtering.computing(Machine.of(build.target))
+    convolution = calls.legalized(calls.CONVOLUTION, filtered, planes.computed)
+    return joined | fast_math.legalizations() | rows.legalizations() | {calls.CONVOLUTION: convolution}
 
 
 def finish(module: Any, target: Any) -> Any:

@@ -52,8 +52,11 @@ def _is_of_planes(transposition: Any) -> bool:
     return [int(axis) for axis in axes] == [0, 2, 3, 1] and image[1] <= _MOST_CHANNELS
 
 
-def legalized(builder: Any, call: Any) -> Any | None:
-    """Return the tensor function of such a convolution, which TVM has none for; None for other calls."""
+def computed(builder: Any, call: Any) -> Any | None:
+    """Return the call of a tensor function for a convolution that ``read`` made; None for other calls.
+
+    TVM has none for results in another layout than the image's.
+    """
     if not calls.is_image_convolution(call, layout="NCHW"):
         return None
     strides, padding = ([int(each) for each in sizes] for sizes in (call.attrs.strides, call.attrs.padding))

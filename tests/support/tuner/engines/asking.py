@@ -94,6 +94,23 @@ def make_inputs(reference: EngineSession, specs: Trials, folder: Path, seed: int
     return Path(path)
 
 
+def assert_every_build_agrees(
+    relax: EngineSession, reference: EngineSession, place: Params, content: bytes, folder: Path
+) -> None:
+    """Compare rewritten builds with the reference: without records, with those of every operator, and for a CPU with
+    shorter vectors."""
+    model, specs = prepare(reference, content, folder)
+    inputs = make_inputs(reference, specs, folder)
+    own = {**place, "model": str(model), "rewrite": True}
+    lines = trial_lines(relax, own, folder, trials=4)
+    records = write_lines(folder / "records.jsonl", [line for line in lines if line])
+    for number, more in enumerate(({}, {"records": records}, {"target": "llvm -mcpu=haswell"})):
+        bundle = folder / f"bundle-{number}"
+        answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
+        assert bool(answer["records"]) == ("records" in more)
+        assert agrees(relax, bundle, reference, model, inputs, folder)
+
+
 def build(engine: EngineSession, place: Params, out: Path, **more: Any) -> dict[str, Any]:
     """The answer to a request for a build, without records unless ``more`` names some."""
     return engine.request("compile", {**place, "records": None, "out_dir": str(out), **more}, timeout=200)

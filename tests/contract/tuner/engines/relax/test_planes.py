@@ -46,14 +46,5 @@ def test_convolutions_of_few_channels_read_planes(reference: EngineSession, targ
 def test_planes_change_no_result(
     relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, threads: int
 ) -> None:
-    """Without records and with those of every operator, and for a CPU with shorter vectors."""
-    model, specs = asking.prepare(reference, networks.image_convolutions(), tmp_path)
-    inputs = asking.make_inputs(reference, specs, tmp_path)
-    own = {**place, "model": str(model), "rewrite": True, "threads": threads}
-    lines = asking.trial_lines(relax, own, tmp_path, trials=4)
-    records = asking.write_lines(tmp_path / "records.jsonl", [line for line in lines if line])
-    for number, more in enumerate(({}, {"records": records}, {"target": "llvm -mcpu=haswell"})):
-        bundle = tmp_path / f"bundle-{number}"
-        answer = relax.request("compile", {**own, "records": None, "out_dir": str(bundle), **more}, timeout=120)
-        assert bool(answer["records"]) == ("records" in more)
-        assert asking.agrees(relax, bundle, reference, model, inputs, tmp_path)
+    own = {**place, "threads": threads}
+    asking.assert_every_build_agrees(relax, reference, own, networks.image_convolutions(), tmp_path)

@@ -36,6 +36,8 @@ _EXPORTING = ("architectures.py", "networks.py")
 """Modules that decide what is exported."""
 _EXPORT_SECONDS = 900.0
 _UNSEEN_ONE_IN = 3
+_LOOKED_AT = frozenset({"shufflenet"})
+"""Models of that third that were looked at since."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ class ZooModel:
     @property
     def unseen(self) -> bool:
         """Whether the model is measured only when an improvement is done."""
-        return int(_digest(self.name), 16) % _UNSEEN_ONE_IN == 0
+        return self.name not in _LOOKED_AT and int(_digest(self.name), 16) % _UNSEEN_ONE_IN == 0
 
     @property
     def shape_options(self) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tuner.engines.relax import calls
+from tuner.engines.relax import calls, shuffles
 from tuner.engines.relax.machines import Machine
 
 _DTYPE = "float32"
@@ -76,9 +76,8 @@ class _Padding(relax.PyExprMutator):
         last = len(outer)
         if groups == 1:
             return relax.op.strided_slice(product, axes=[last], begin=[0], end=[own])
-        parts = self.builder_.emit(relax.op.reshape(product, (*outer, groups, wide)))
-        kept = self.builder_.emit(relax.op.strided_slice(parts, axes=[last + 1], begin=[0], end=[own]))
-        return relax.op.reshape(kept, (*outer, groups * own))
+        kept = np.arange(groups * wide, dtype=np.int32).reshape(groups, wide)[:, :own]
+        return shuffles.rearranged(product, kept.reshape(-1), axis=last)
 
 
 def _may_be_padded(call: Any) -> bool:

@@ -11,6 +11,8 @@ from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 _own_clip = onnx_frontend.Clip._impl_v13
+_own_pad = onnx_frontend.Pad._lower_pad.__func__
+_own_pad_by_attributes = onnx_frontend.Pad._impl_v2.__func__
 _own_resize = onnx_frontend.Resize._impl_v18
 _own_slice = onnx_frontend.Slice._impl_v13
 
@@ -20,6 +22,8 @@ def install() -> None:
     onnx_frontend.Clip._impl_v1 = staticmethod(clip_by_attributes)
     onnx_frontend.Clip._impl_v13 = staticmethod(clip)
     onnx_frontend.NonMaxSuppression._impl_v10 = staticmethod(non_max_suppression)
+    onnx_frontend.Pad._impl_v2 = classmethod(pad_by_attributes)
+    onnx_frontend.Pad._lower_pad = classmethod(pad)
     onnx_frontend.Resize._impl_v18 = staticmethod(resize)
     onnx_frontend.Slice._impl_v1 = staticmethod(slice_by_attributes)
     onnx_frontend.Slice._impl_v10 = _own_slice
@@ -47,6 +51,35 @@ def clip_by_attributes(builder: Any, inputs: Sequence[Any], attributes: Mapping[
 def _is_bound(given: Any) -> bool:
     """Return whether it is a known number; one that is not a number would mean that there is no bound."""
     return isinstance(given, tvm.ir.GenericConst) and not np.isnan(given.value.numpy()).any()
+
+
+def pad(
+    own: Any, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, modes: set[str], /
+) -> Any:
+    """Convert ``Pad``. TVM's own converter makes a tensor function even of zeros, which ``shuffles`` cannot follow."""
+    if not _is_constant_padding(inputs, attributes):
+        return _own_pad(own, builder, inputs, attributes, parameters, modes)
+    before, after, value = own._parse_pads_and_axes(inputs, parameters)
+    return _padded(inputs[0], before, after, value)
+
+
+def pad_by_attributes(
+    own: Any, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /
+) -> Any:
+    """Convert ``Pad`` of operator sets before 11, whose widths are attributes."""
+    if not _is_constant_padding(inputs, attributes):
+        return _own_pad_by_attributes(own, builder, inputs, attributes, parameters)
+    before, after = np.split(np.array(attributes["pads"]), 2)
+    return _padded(inputs[0], before, after, attributes.get("value", 0.0))
+
+
+def _is_constant_padding(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
+    return attributes.get("mode", b"constant") == b"constant" and inputs[0].ty.dtype == "float32"
+
+
+def _padded(data: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:
+    widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
+    return relax.op.nn.pad(data, widths, "constant", float(value))
 
 
 def resize(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:

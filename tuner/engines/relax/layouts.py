@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_equal
 
-from tuner.engines.relax import calls
+from tuner.engines.relax import calls, shuffles
 
 WANTED = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
 """Layouts of data and weights, by the name that requests use."""
@@ -29,6 +29,8 @@ _COMMUTATIVE = ("relax.add", "relax.multiply", "relax.maximum", "relax.minimum")
 def convert(module: Any, layout: str) -> Any:
     """Convert the layout of convolutions, unless an operator between them does not support it."""
     _add_rules()
+    if layout == "NHWC":
+        module = shuffles.find(module)
     module = calls.mutate(module, _Ordered)
     try:
         wanted = {calls.CONVOLUTION: WANTED[layout], "relax.nn.conv2d_transpose": _TRANSPOSED}

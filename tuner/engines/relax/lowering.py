@@ -28,12 +28,14 @@ from tuner.engines.relax import (
     planes,
     quantized,
     rows,
+    shuffles,
     targets,
 )
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime import faults
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+_SHAPE = "relax.shape_to_tensor"
 _PURE: dict[str, Callable[..., Any]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
@@ -44,6 +46,7 @@ _PURE: dict[str, Callable[..., Any]] = {
     "relax.divide": np.divide,
     "relax.sqrt": np.sqrt,
     "relax.isnan": np.isnan,
+    "relax.less": np.less,
     "relax.where": np.where,
 }
 
@@ -63,7 +66,8 @@ class _Folder(relax.PyExprMutator):
         name = calls.operator(visited)
         if not name:
             return visited
-        folded = _compute(name, [self._resolved(argument) for argument in visited.args], visited.attrs)
+        arguments = [self._resolved(argument) for argument in visited.args]
+        folded = _shape(arguments[0]) if name == _SHAPE else _compute(name, arguments, visited.attrs)
         if folded is None:
             return visited
         # Given an array, relax.const would narrow 64 bits to 32.
@@ -72,6 +76,12 @@ class _Folder(relax.PyExprMutator):
     def _resolved(self, argument: Any) -> Any:
         value = self.lookup_binding(argument) if isinstance(argument, relax.Var) else argument
         return argument if value is None else value
+
+
+def _shape(value: Any) -> Any | None:
+    """Return the array of a shape; None unless all of its sizes are known."""
+    sizes = calls.sizes(value.args[0]) if calls.operator(value) == "relax.shape_of" else None
+    return None if sizes is None else np.array(sizes, np.int64)
 
 
 def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
@@ -86,7 +96,11 @@ def _compute(name: str, arguments: list[Any], attributes: Any) -> Any | None:
         return np.expand_dims(first, tuple(int(axis) for axis in attributes.axis))
     if name == "relax.astype":
         return first.astype(str(attributes.dtype))
-    if name in _PURE and all(isinstance(argument, tvm.ir.GenericConst) for argument in arguments):
+    if not all(isinstance(argument, tvm.ir.GenericConst) for argument in arguments):
+        return None
+    if name == "relax.take" and first.ndim == 1:
+        return first.take(arguments[1].value.numpy())
+    if name in _PURE:
         found = _PURE[name](*(argument.value.numpy() for argument in arguments))
         # numpy divides integers to floats; TVM does not.
         return found if found.dtype in (first.dtype, np.bool_) or name == "relax.where" else None
@@ -143,7 +157,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
             module = quantized.spell_out(module)
         if build.precision == "fp16":
             module = _apply(module, [transform.ToMixedPrecision(out_dtype="float16")])
-        module = fold(layouts.convert(module, layout))
+        module = fold(layouts.convert(fold(module), layout))
         machine = Machine.of(build.target)
         numbers = narrowing.NUMBERS.get(precision)
         has_pairs = False
@@ -154,7 +168,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
             return lambda call: build.rewrite and filtering.pays(call, machine, speed=speed if takes(call) else 1.0)
 
         if build.rewrite:
-            module = fast_math.plain(columns.pad(module, machine, filtered(module)))
+            module = fast_math.plain(shuffles.sink(columns.pad(module, machine, filtered(module))))
             if not numbers:
                 module, has_pairs = chains.with_borders(planes.read(module), machine, filtered(module))
         if numbers:
@@ -194,6 +208,7 @@ def _arithmetic(module: Any, build: Lowering) -> str:
 
 def _legalizations(build: Lowering) -> dict[str, Any]:
     joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
+    joined |= shuffles.legalizations()
     if not build.rewrite:
         return joined
     filtered = filtering.computing(Machine.of(build.target))

@@ -449,8 +449,11 @@ def _inline(schedule: Any) -> None:
         # A padded input would be checked for its borders in the innermost loop.
         if _branches(schedule, block) and any(_is_reduction(schedule, each) for each in users):
             continue
-        # LLVM 22 computes wrong values for Zen 4 from a choice between loads whose indices are remainders.
-        if _branches(schedule, block) and any(_rearranges(schedule, each) for each in users):
+        # LLVM 22 computes wrong values for Zen 4 from a choice between loads whose indices are remainders, and makes no
+        # gathers of a choice between loads.
+        if _branches(schedule, block) and any(
+            _rearranges(schedule, each) or _gathers(schedule, each) for each in users
+        ):
             continue
         with contextlib.suppress(tvm.s_tir.ScheduleError):
             schedule.compute_inline(block)
@@ -459,7 +462,7 @@ def _inline(schedule: Any) -> None:
 def _stream(schedule: Any, block: Any, machine: Machine) -> None:
     """Vectorize the last loop of a block that only maps."""
     loops = schedule.get_loops(block)
-    if loops and not _branches(schedule, block):
+    if loops and not _branches(schedule, block) and not _gathers(schedule, block):
         extent = int(schedule.get(loops[-1]).extent)
         lanes = vector_width(_group(schedule, block, extent), machine.lanes)
         crossed = _crossed(schedule, block)
@@ -540,6 +543,11 @@ def _is_reduction(schedule: Any, block: Any) -> bool:
 def _branches(schedule: Any, block: Any) -> bool:
     # TVM 0.27 has no Python visitor of tensor programs.
     return "if_then_else" in schedule.get(block).body.script()
+
+
+def _gathers(schedule: Any, block: Any) -> bool:
+    """Return whether a block reads numbers at places from a table, which LLVM vectorizes better."""
+    return any("[" in str(read.region[-1].min) for read in schedule.get(block).reads if read.region)
 
 
 def _rearranges(schedule: Any, block: Any) -> bool:

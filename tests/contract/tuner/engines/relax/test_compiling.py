@@ -25,6 +25,7 @@ NETWORKS = {
     "large_dense": lambda: networks.dense(rows=840, inner=256, columns=768),
     "sliced_by_attributes": networks.sliced_by_attributes,
     "clipped_by_attributes": networks.clipped_by_attributes,
+    "padded_by_attributes": networks.padded_by_attributes,
     "crossed_bounds": models.crossed_bounds,
     "lower_bounds": models.lower_bounds,
     "wide_depthwise": networks.wide_depthwise,

@@ -181,6 +181,16 @@ def clipped_by_attributes() -> bytes:
     return models.model(nodes, inputs={"x": (4, 6)}, outputs={"y": (4, 6), "least": (4, 6)}, opset=9)
 
 
+def padded_by_attributes() -> bytes:
+    """Zeros, another number, and what is at the border, around ``x`` [1, 2, 4, 5], in operator set 9."""
+    modes: list[dict[str, Any]] = [{}, {"value": 0.5}, {"mode": "edge"}]
+    nodes = [
+        _node("Pad", ["x"], [f"y{place}"], pads=[0, 1, 0, 2, 0, 0, 3, 1], **mode) for place, mode in enumerate(modes)
+    ]
+    outputs = {f"y{place}": (1, 3, 7, 8) for place in range(len(modes))}
+    return models.model(nodes, inputs={"x": (1, 2, 4, 5)}, outputs=outputs, opset=9)
+
+
 def wide_depthwise() -> bytes:
     """A padded depthwise convolution of more than a cache holds: ``x`` [2, 48, 64, 64] to ``y`` [2, 48, 32, 32]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
@@ -350,6 +360,56 @@ def image_convolutions() -> bytes:
     }  # fmt: skip
     inputs = {"x": (2, 3, 29, 26), "y": (2, 5, 12, 12)}
     return models.model(nodes, inputs=inputs, outputs=outputs, tensors=tensors)
+
+
+def shuffled_channels() -> bytes:
+    """Channels rearranged in several spellings between convolutions of ``x`` [2, 12, 10, 9]; and of ``x`` itself.
+
+    ``scrambled`` has pixels in another order instead.
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    whole, image = [2, 80, 10, 9], [2, 12, 10, 9]
+    nodes = [
+        _node("Conv", ["x", "a", "a_bias"], ["first"], kernel_shape=[1, 1]),
+        _node("Relu", ["first"], ["bent"]),
+        *_shuffled("bent", "shuffled", 5),
+        _node("Conv", ["shuffled", "b"], ["deep"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], group=80),
+        _node("Conv", ["deep", "c", "c_bias"], ["parted"], kernel_shape=[1, 1], group=2),
+        _node("Relu", ["parted"], ["positive"]),
+        *_shuffled("positive", "mixed", 4),
+        _node("Slice", ["mixed", "0", "40", "1"], ["low"]),
+        _node("Slice", ["mixed", "40", "80", "1"], ["high"]),
+        _node("Conv", ["high", "d"], ["other"], kernel_shape=[1, 1]),
+        _node("Concat", ["low", "other"], ["joined"], axis=1),
+        _node("Gather", ["joined", "chosen"], ["some"], axis=1),
+        _node("Pad", ["some", "more"], ["padded"]),
+        _node("Conv", ["padded", "e"], ["y"], kernel_shape=[1, 1]),
+        *_shuffled("x", "turned", 5),
+        _node("Transpose", ["x"], ["across"], perm=[0, 1, 3, 2]),
+        _node("Reshape", ["across", "scrambled_shape"], ["scrambled"]),
+    ]
+    shapes = {"a": (80, 12, 1, 1), "b": (80, 1, 3, 3), "c": (80, 40, 1, 1), "d": (24, 40, 1, 1), "e": (16, 64, 1, 1)}
+    tensors = [_floats(name, shape, weights) for name, shape in (shapes | {"a_bias": (80,), "c_bias": (80,)}).items()]
+    numbers = {
+        "bent_parts": [2, 5, 16, 10, 9], "bent_whole": whole, "positive_parts": [2, 2, 40, 90], "positive_whole": whole,
+        "x_parts": [2, 3, 4, 10, 9], "x_whole": image, "scrambled_shape": image, "0": [0], "1": [1], "40": [40],
+        "80": [80], "chosen": [*range(29, -1, -1), *range(-30, 0)], "more": [0, 1, 0, 0, 0, 3, 0, 0],
+    }  # fmt: skip
+    tensors += [
+        tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
+    ]
+    outputs = {"y": (2, 16, 10, 9), "turned": tuple(image), "scrambled": tuple(image)}
+    return models.model(nodes, inputs={"x": tuple(image)}, outputs=outputs, tensors=tensors)
+
+
+def _shuffled(given: str, name: str, rank: int) -> list[bytes]:
+    """Nodes that swap the axes of groups and of their channels."""
+    axes = [0, 2, 1, *range(3, rank)]
+    return [
+        _node("Reshape", [given, f"{given}_parts"], [f"{name}_parts"]),
+        _node("Transpose", [f"{name}_parts"], [f"{name}_turned"], perm=axes),
+        _node("Reshape", [f"{name}_turned", f"{given}_whole"], [name]),
+    ]
 
 
 def odd_columns() -> bytes:

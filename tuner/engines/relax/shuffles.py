@@ -1,0 +1,270 @@
+"""Rearranged channels, such as channel shuffles, computed in the layout of the convolutions around them.
+
+Models spell them out as reshapings and transpositions of planes. ``ConvertLayout`` has no rule for these, and would
+transpose the tensor before and after them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from tuner.engines.relax import calls
+
+_RESHAPING, _PADDING = "relax.reshape", "relax.nn.pad"
+_MOVING = (_RESHAPING, _PADDING, "relax.permute_dims", "relax.strided_slice", "relax.take")
+_LARGEST = 1 << 23
+"""Numbers of a tensor whose moves are followed."""
+_ELEMENTWISE = (
+    "relax.nn.relu", "relax.nn.leakyrelu", "relax.nn.silu", "relax.sigmoid", "relax.add", "relax.subtract",
+    "relax.multiply", "relax.maximum", "relax.minimum",
+)  # fmt: skip
+_INJECTIVE = 2
+"""Value of the attribute ``op_pattern`` of functions that fuse with others of their kind (``kInjective``)."""
+
+
+def find(module: Any) -> Any:
+    """Return an ``IRModule`` in which operators that only rearrange channels are one, ``calls.CHANNELS``."""
+    _register()
+    return relax.transform.DeadCodeElimination()(calls.mutate(module, _Finding))
+
+
+@cache
+def _register() -> None:
+    """Register ``calls.CHANNELS``: of two tensors, in NCHW (n, c, h, w) and (1, k, 1, 1).
+
+    The second one, a constant, has for each channel of the result the number of the channel that it is; -1 is zeros.
+    """
+    add = tvm.ir.Op.get("relax.add")
+    tvm.ir.register_op_attr(calls.CHANNELS, "FInferType", lambda call, _: _result(call))
+    # The second tensor is transposed as that of a sum is.
+    tvm.ir.register_op_attr(calls.CHANNELS, "FRelaxInferLayout", add.get_attr("FRelaxInferLayout"))
+    tvm.ir.register_op_attr(calls.CHANNELS, "FPurity", True)
+    operator = tvm.ir.Op.get(calls.CHANNELS)
+    operator.set_num_inputs(2)
+    operator.add_argument("data", "Tensor", "")
+    operator.add_argument("channels", "Tensor", "")
+
+
+def _result(call: Any) -> Any:
+    data, order = (each.ty.shape.values for each in call.args)
+    shape = [size if int(channels) == 1 else channels for size, channels in zip(data, order, strict=True)]
+    return relax.TensorType(shape, call.args[0].ty.dtype)
+
+
+def _axis(call: Any) -> int:
+    """Return the axis of the channels."""
+    return [int(size) > 1 for size in call.args[1].ty.shape.values].index(True)
+
+
+def _table(call: Any) -> Any:
+    """Return the order of the channels, int32 of shape (k,)."""
+    return call.args[1].value.numpy().reshape(-1)
+
+
+@relax.expr_functor.mutator
+class _Finding(relax.PyExprMutator):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self._values = {each.var: each.value for each in calls.bindings(function)}
+        self._uses = _uses(function)
+
+    def visit_call_(self, call: Any) -> Any:
+        found = self._rearranged(call)
+        if found is None:
+            return self.visit_expr_post_order(call)
+        source, order = found
+        if np.array_equal(order, np.arange(int(source.ty.shape.values[1]))):
+            return self.visit_expr(source)
+        return rearranged(self.visit_expr(source), order, axis=1)
+
+    def _rearranged(self, call: Any) -> tuple[Any, Any] | None:
+        """Return the earliest tensor of which a call has the channels in another order, and this order."""
+        moves: list[Any] = []
+        found, value = None, call
+        while calls.operator(value) in _MOVING:
+            moves.insert(0, value)
+            source = value.args[0]
+            # Slices and choices alone have rules, or are no more than a copy.
+            if any(calls.operator(move) in (_RESHAPING, _PADDING) for move in moves):
+                order = _order(source, moves)
+                found = found if order is None else (source, order)
+            if self._uses[source] > 1:
+                break
+            value = self._values.get(source)
+        return found
+
+
+def _uses(function: Any) -> Counter[Any]:
+    """Return how many calls and other expressions use each variable."""
+    found: Counter[Any] = Counter()
+
+    def count(value: Any) -> None:
+        parts = value.args if isinstance(value, relax.Call) else value.fields if isinstance(value, relax.Tuple) else ()
+        found.update(each for each in parts if isinstance(each, relax.Var))
+
+    relax.analysis.post_order_visit(function, count)
+    return found
+
+
+def _order(source: Any, moves: list[Any]) -> Any | None:
+    """Return the channels of ``source`` in the order that moves put them into; None if they move other numbers.
+
+    int32 of shape (channels,); -1 for zeros.
+    """
+    shape, last = calls.sizes(source), calls.sizes(moves[-1])
+    if shape is None or last is None or len(shape) != 4 or len(last) != 4 or math.prod(shape) > _LARGEST:
+        return None
+    if (shape[0], shape[2:]) != (last[0], last[2:]) or min(shape[1], last[1]) == 1:
+        return None
+    places = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    for move in moves:
+        moved = _move(move, places)
+        if moved is None:
+            return None
+        places = moved
+    pixels = shape[2] * shape[3]
+    order = np.where(places[:1, :, :1, :1] < 0, -1, places[:1, :, :1, :1] // pixels)
+    batch = np.arange(shape[0], dtype=np.int32).reshape(-1, 1, 1, 1)
+    pixel = np.arange(pixels, dtype=np.int32).reshape(1, 1, *shape[2:])
+    expected = np.where(order < 0, -1, (batch * shape[1] + order) * pixels + pixel)
+    return order.astype(np.int32).reshape(-1) if np.array_equal(places, expected) else None
+
+
+def _move(call: Any, places: Any) -> Any | None:
+    """Compute a call of an operator of ``_MOVING``; None if it depends on more than its input."""
+    name, attrs = calls.operator(call), call.attrs
+    if name == _RESHAPING:
+        shape = calls.sizes(call)
+        return places.reshape(shape) if shape else None
+    if name == "relax.permute_dims":
+        return places.transpose(attrs.axes and [int(axis) for axis in attrs.axes])
+    if name == _PADDING:
+        widths = [int(each) for each in attrs.pad_width]
+        is_zero = str(attrs.pad_mode) == "constant" and not attrs.pad_value
+        return (
+            np.pad(places, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=-1) if is_zero else None
+        )
+    if name == "relax.take":
+        chosen = calls.constant(call.args[1])
+        is_inside = chosen is not None and attrs.axis is not None and chosen.min(initial=0) >= 0
+        return places.take(chosen, axis=int(attrs.axis), mode="clip") if is_inside else None
+    return _slice(call, places)
+
+
+def _slice(call: Any, places: Any) -> Any | None:
+    parts = call.args[1:]
+    if not all(isinstance(each, tirx.IntImm) for part in parts for each in part):
+        return None
+    axes, begins, ends, *strides = [[int(each) for each in part] for part in parts]
+    cut = [slice(None)] * places.ndim
+    for place, axis in enumerate(axes):
+        cut[axis] = slice(begins[place], ends[place], strides[0][place] if strides else 1)
+    found = places[tuple(cut)]
+    return found if list(found.shape) == calls.sizes(call) else None
+
+
+def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
+    """Return a function for ``LegalizeOps``."""
+    return {calls.CHANNELS: _computed}
+
+
+def _computed(builder: Any, call: Any) -> Any:
+    """Call a tensor function that reads the number of each channel from a table: LLVM makes gathers of it."""
+    axis, order = _axis(call), _table(call)
+    has_zeros = bool((order < 0).any())
+
+    def rearranged(data: Any, table: Any) -> Any:
+        def value(*place: Any) -> Any:
+            channel = table[place[axis]]
+            found = data[(*place[:axis], tirx.max(channel, 0) if has_zeros else channel, *place[axis + 1 :])]
+            return tirx.Select(channel >= 0, found, tirx.const(0, data.dtype)) if has_zeros else found
+
+        shape = [len(order) if at == axis else size for at, size in enumerate(data.shape)]
+        return te.compute(shape, value, name="channels")
+
+    return builder.call_te(
+        rearranged, call.args[0], relax.const(order), primfunc_name_hint="channels",
+        primfunc_attrs={"op_pattern": _INJECTIVE},
+    )  # fmt: skip
+
+
+def rearranged(data: Any, order: Any, *, axis: int) -> Any:
+    """Return a call that rearranges the channels of a tensor of four axes; ``order``: int32 of shape (k,), k > 1."""
+    shape = [-1 if place == axis else 1 for place in range(4)]
+    return relax.Call(tvm.ir.Op.get(calls.CHANNELS), [data, relax.const(order.reshape(shape))])
+
+
+def sink(module: Any) -> Any:
+    """Compute what is element-wise before the channels of a convolution are rearranged, which fuses it with that.
+
+    Channels that are then rearranged once more are rearranged once. Convolutions are in NHWC.
+    """
+    _register()
+    return relax.transform.DeadCodeElimination()(calls.mutate(module, _Sinking))
+
+
+@relax.expr_functor.mutator
+class _Sinking(relax.PyExprMutator):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self._values = {each.var: each.value for each in calls.bindings(function)}
+        self._uses = _uses(function)
+        self._fusing: set[Any] = set()
+        """Results of convolutions, and of what is fused with them."""
+
+    def visit_call_(self, call: Any) -> Any:
+        visited = self.visit_expr_post_order(call)
+        if calls.operator(call) == calls.CHANNELS:
+            return self._at_once(call, visited)
+        if calls.operator(call) not in _ELEMENTWISE or self._uses[call.args[0]] != 1:
+            return visited
+        before = self._value(visited.args[0])
+        if calls.operator(before) != calls.CHANNELS or before.args[0] not in self._fusing:
+            return visited
+        source, order = before.args[0], _table(before)
+        others = _scattered(visited.args[1:], order, int(source.ty.shape.values[-1]))
+        if others is None:
+            return visited
+        made = self.builder_.emit(relax.Call(visited.op, [source, *others], visited.attrs))
+        self._fusing.add(made)
+        return rearranged(made, order, axis=3)
+
+    def _at_once(self, call: Any, visited: Any) -> Any:
+        """Return a call that rearranges what was rearranged before it, too."""
+        source, before = visited.args[0], self._value(visited.args[0])
+        if self._uses[call.args[0]] != 1:
+            return visited
+        if calls.operator(self._values.get(call.args[0])) == calls.CONVOLUTION:
+            self._fusing.add(source)
+        if calls.operator(before) != calls.CHANNELS or _axis(before) != _axis(visited):
+            return visited
+        order, chosen = _table(before), _table(visited)
+        return rearranged(before.args[0], np.where(chosen < 0, chosen, order[chosen]), axis=_axis(visited))
+
+    def _value(self, variable: Any) -> Any:
+        return self.lookup_binding(variable) if isinstance(variable, relax.Var) else None
+
+
+def _scattered(others: Any, order: Any, channels: int) -> list[Any] | None:
+    """Return operands for channels that are not rearranged yet; None if they cannot be known."""
+    if (order < 0).any() or len(set(order)) < len(order):
+        return None
+    found = []
+    for other in others:
+        array = calls.constant(other)
+        if array is None or (array.size > 1 and array.size != array.shape[-1]):
+            return None
+        if array.size > 1:
+            wide = np.zeros(channels, array.dtype)
+            wide[order] = array.reshape(-1)
+            array = wide.reshape(*array.shape[:-1], channels)
+        found.append(relax.const(array))
+    return found

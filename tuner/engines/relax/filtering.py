@@ -23,9 +23,8 @@ from tuner.engines.relax import calls
 from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, keep_in_registers, vector_width
 from tuner.engines.runtime.filtering import Filtering, along, multiple, pick
 
-_OUTPUTS = (4, 2)
-"""Outputs of a tile along an axis with more than one tap."""
-_TAPS = (3, 5)
+_OUTPUTS = {2: (5, 3), 3: (4, 2), 5: (4, 2)}
+"""Outputs of a tile along an axis, by taps: as many as there are points for (``runtime.filtering``)."""
 _FEWEST_CHANNELS, _FEWEST_OF_GROUP = 8, 24
 """Channels that a filter reads: in narrow groups, sums are stored too often for what they add up."""
 _MOST_VECTORS = 4
@@ -145,7 +144,7 @@ def _lanes_lost(channels: int, machine: Machine) -> float:
 
 def tilings(shape: Shape, machine: Machine) -> list[Tiling]:
     """Return tilings, the quickest first."""
-    found = [each for outputs in _OUTPUTS for each in _tilings(shape, machine, outputs)]
+    found = [each for outputs in _OUTPUTS[max(shape.taps)] for each in _tilings(shape, machine, outputs)]
     return sorted(found, key=lambda each: each.cost(shape, machine))
 
 
@@ -407,7 +406,8 @@ def _shape(call: Any) -> Shape | None:
     top, left = (int(size) for size in attrs.padding[:2])
     groups = int(attrs.groups)
     fewest = _FEWEST_OF_GROUP if groups > 1 else _FEWEST_CHANNELS
-    if {down, across} - {1, *_TAPS} or max(down, across) == 1 or channels // groups < fewest:
+    outputs = {_OUTPUTS.get(taps) for taps in (down, across) if taps > 1}
+    if len(outputs) != 1 or None in outputs or channels // groups < fewest:
         return None
     is_line = height == 1 == down
     if is_line:

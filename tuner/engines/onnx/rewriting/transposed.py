@@ -8,6 +8,7 @@ transposed convolutions without overlap are computed before that, where channels
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,11 +34,13 @@ class _Packed(graphs.Turned):
     """A tensor ``[batch, rows * columns * channels, height, width]``.
 
     It represents one that is ``rows`` times as high and ``columns`` times as wide; the phases are the outer part of its
-    channels.
+    channels. ``top`` rows and ``left`` columns are cut off afterwards, and at the other ends what is then too much.
     """
 
     rows: int
     columns: int
+    top: int = 0
+    left: int = 0
 
     @property
     def phases(self) -> int:
@@ -75,12 +78,18 @@ class _Axis:
     stride: int
     kernel: int
     before: int
-    """Leading padding that the transposed convolution cuts off."""
+    """Leading padding that the transposed convolution cuts off, without ``cut``."""
+    cut: int
+    """Leading outputs that are computed beside the others and cut off afterwards."""
     first: int
     """Offset of the first input that contributes to the first phase."""
     size: int
     """Size of the convolution's kernel."""
     pads: tuple[int, int]
+
+    def outputs(self, length: int) -> int:
+        """Return how many outputs the convolution has of an input of this length."""
+        return length + sum(self.pads) - self.size + 1
 
     def taps(self) -> list[tuple[int, int, int]]:
         """Return ``(phase, position in the new kernel, position in the old one)`` of every weight."""
@@ -94,20 +103,30 @@ class _Axis:
 
 
 def _axis(stride: int, kernel: int, before: int, length: int, output: int) -> _Axis | None:
+    """Convert an axis to the form with the fewest products, and of these the one that cuts off least.
+
+    If padding is cut off afterwards, all phases read the same inputs: a kernel of 4 with stride 2 has 2 taps, not 3.
+    """
+    found = [each for cut in range(stride) if (each := _cut_axis(stride, kernel, before, length, output, cut))]
+    return min(found, key=lambda each: each.size * each.outputs(length), default=None)
+
+
+def _cut_axis(stride: int, kernel: int, before: int, length: int, output: int, cut: int) -> _Axis | None:
     """Convert an axis: output ``y`` depends on input ``h`` by weight ``k`` if ``y + before == stride * h + k``."""
+    before -= cut
     offsets = [
         (phase + before - old) // stride
         for phase in range(stride)
         for old in range(kernel)
         if (phase + before - old) % stride == 0
     ]
-    if not offsets or output % stride:
+    if not offsets:
         return None
     first, size = min(offsets), max(offsets) - min(offsets) + 1
-    after = output // stride - length + first + size - 1
+    after = math.ceil((output + cut) / stride) - length + first + size - 1
     if first > 0 or after < 0:
         return None
-    return _Axis(stride=stride, kernel=kernel, before=before, first=first, size=size, pads=(-first, after))
+    return _Axis(stride=stride, kernel=kernel, before=before, cut=cut, first=first, size=size, pads=(-first, after))
 
 
 class _Packing(graphs.GraphWalk[_Packed]):
@@ -125,14 +144,24 @@ class _Packing(graphs.GraphWalk[_Packed]):
         return None
 
     def restore(self, form: _Packed, name: str) -> None:
-        if form.rows == form.columns:
-            self.emit("DepthToSpace", [form.name], name, blocksize=form.rows, mode="DCR")
-            return
         batch, channels, height, width = self.shapes[name]
-        inner = (batch, form.rows, form.columns, channels, height // form.rows, width // form.columns)
-        phases = self.reshaped(form.name, inner, self.names.new(f"{name}_phases"))
-        placed = self.emit("Transpose", [phases], self.names.new(f"{name}_placed"), perm=[0, 3, 4, 1, 5, 2])
-        self.reshaped(placed, self.shapes[name], name)
+        inner_height, inner_width = (
+            math.ceil(size / times)
+            for size, times in ((form.top + height, form.rows), (form.left + width, form.columns))
+        )
+        shape = (batch, channels, inner_height * form.rows, inner_width * form.columns)
+        is_whole = shape == self.shapes[name]
+        whole = name if is_whole else self.names.new(f"{name}_whole")
+        if form.rows == form.columns:
+            self.emit("DepthToSpace", [form.name], whole, blocksize=form.rows, mode="DCR")
+        else:
+            inner = (batch, form.rows, form.columns, channels, inner_height, inner_width)
+            phases = self.reshaped(form.name, inner, self.names.new(f"{name}_phases"))
+            placed = self.emit("Transpose", [phases], self.names.new(f"{name}_placed"), perm=[0, 3, 4, 1, 5, 2])
+            self.reshaped(placed, shape, whole)
+        if not is_whole:
+            ends = [form.top + height, form.left + width]
+            self.sliced(whole, name, starts=[form.top, form.left], ends=ends, axes=[2, 3])
 
     def _transposed(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Packed | None:
         source = self.shapes.get(node.input[0])
@@ -141,15 +170,16 @@ class _Packing(graphs.GraphWalk[_Packed]):
         axes = _axes(node, source, tuple(self.constants[node.input[1]].dims), shape)
         if axes is None:
             return None
-        weights, packed = (
-            _phases(self.array(node.input[1]), *axes),
-            _Packed(rows=axes[0].stride, columns=axes[1].stride),
-        )
+        weights = _phases(self.array(node.input[1]), *axes)
+        packed = _Packed(rows=axes[0].stride, columns=axes[1].stride, top=axes[0].cut, left=axes[1].cut)
         data = node.input[0]
         before = self.forms.get(data)
         if before and weights.shape[-2:] == (1, 1) and before.phases * weights[..., 0, 0, 0].size <= _MOST_PER_ELEMENT:
             data, weights = before.name, _of_each_phase(weights, before)
-            packed = _Packed(rows=before.rows * packed.rows, columns=before.columns * packed.columns)
+            packed = _Packed(
+                rows=before.rows * packed.rows, columns=before.columns * packed.columns,
+                top=before.top * packed.rows, left=before.left * packed.columns,
+            )  # fmt: skip
         self.need(data)
         weights = weights.reshape(-1, *weights.shape[-3:])
         bias = [self._repeated(name, packed.phases, axis=0) for name in node.input[2:] if name]
@@ -166,8 +196,8 @@ class _Packing(graphs.GraphWalk[_Packed]):
     def operand(self, name: str, shape: tuple[int, ...], form: _Packed) -> str | None:
         other, constant = self.forms.get(name), self.constants.get(name)
         if other:
-            same = (other.rows, other.columns) == (form.rows, form.columns) and self.shapes.get(name) == shape
-            return other.name if same else None
+            is_same = replace(other, name=form.name) == form and self.shapes.get(name) == shape
+            return other.name if is_same else None
         if constant is None:
             return None if name else ""
         dims = (*[1] * (4 - len(constant.dims)), *constant.dims)

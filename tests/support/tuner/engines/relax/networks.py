@@ -249,9 +249,9 @@ def wide_integers() -> bytes:
 
 
 def filterable_convolutions() -> bytes:
-    """``x`` [1, 32, 21, 18] to ``y`` [1, 32, 11, 9]: two convolutions that can be filtered, and three that cannot.
+    """``x`` [1, 32, 21, 18] to ``y`` [1, 32, 11, 9]: two convolutions that can be filtered, and four that cannot.
 
-    Behind the first two are a SiLU, and a sum with an earlier result.
+    Behind the first two are a SiLU, and a sum with an earlier result. The last one has two taps down and three across.
     """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
@@ -264,11 +264,12 @@ def filterable_convolutions() -> bytes:
         _node("Relu", ["sum"], ["bent"]),
         _node("Conv", ["bent", "strided"], ["halved"], strides=[2, 2], **padded),
         _node("Conv", ["halved", "wide"], ["seen"], kernel_shape=[3, 3], pads=[2, 2, 2, 2], dilations=[2, 2]),
-        _node("Conv", ["seen", "parted"], ["y"], group=8, **padded),
+        _node("Conv", ["seen", "parted"], ["apart"], group=8, **padded),
+        _node("Conv", ["apart", "uneven"], ["y"], kernel_shape=[2, 3], pads=[1, 1, 0, 1]),
     ]
     shapes = {"w": (48, 32), "v": (48, 48), "strided": (32, 48), "wide": (32, 32), "parted": (32, 4)}
     tensors = [_floats(name, (*shape, 3, 3), weights) for name, shape in shapes.items()]
-    tensors.append(_floats("b", (48,), weights))
+    tensors += [_floats("b", (48,), weights), _floats("uneven", (32, 32, 2, 3), weights)]
     return models.model(nodes, inputs={"x": (1, 32, 21, 18)}, outputs={"y": (1, 32, 11, 9)}, tensors=tensors)
 
 

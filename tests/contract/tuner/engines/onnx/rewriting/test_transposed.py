@@ -46,10 +46,18 @@ for features in (4, 64):
     told.append(told_of(network.model(network.add("Sigmoid", y))))
 """
 
+CUT = """
+told = []
+for length in (1, 6):
+    network = Network([1, 3, length, length])
+    y = network.add("ConvTranspose", "x", network.random(3, 5, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1])
+    told.append(told_of(network.model(network.add("Relu", y))))
+"""
+
 LEFT = """
 told = []
 for attributes in ({"group": 2}, {"dilations": [2, 2]}, {"auto_pad": "SAME_UPPER"}, {"output_shape": [8, 8]},
-                   {"kernel": 1, "strides": [3, 3]}, {"kernel": 5, "strides": [4, 4]}):
+                   {"kernel": 1, "strides": [3, 3]}, {"kernel": 2, "strides": [5, 5]}):
     network = Network([1, 4, 4, 4])
     kernel = attributes.pop("kernel", 2)
     weights = network.random(4, 2, kernel, kernel)
@@ -75,6 +83,14 @@ def test_a_chain_goes_from_depth_to_space_once_where_that_is_cheap() -> None:
     assert thin["operators"] == ["Conv", "Relu", "Conv", "Sigmoid", "DepthToSpace"]
     assert thick["operators"] == ["Conv", "Relu", "DepthToSpace", "Conv", "Sigmoid", "DepthToSpace"]
     assert max(thin["error"], thick["error"]) < 1e-5
+
+
+def test_padding_is_cut_off_afterwards_where_that_takes_fewer_products() -> None:
+    """Four positions of four taps each are more than one position of nine."""
+    small, large = rewritten.told("transposed", CUT)
+    assert small["operators"] == ["Conv", "Relu", "DepthToSpace"]
+    assert large["operators"] == ["Conv", "Relu", "DepthToSpace", "Slice"]
+    assert max(small["error"], large["error"]) < 1e-5
 
 
 def test_what_is_no_plain_transposed_convolution_or_mostly_zeros_is_left() -> None:

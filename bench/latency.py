@@ -180,6 +180,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=Path, default=_ROWS, help="with --zoo: the file that keeps finished rows")
     parser.add_argument("--again", action="store_true", help="with --zoo: measure also what has a row")
     parser.add_argument("--of", metavar="COMMIT", help="with --zoo: show the rows of this commit, and measure nothing")
+    parser.add_argument("--markdown", action="store_true", help="with --zoo: print the table of a page, not JSON")
     parser.add_argument("--json", action="store_true", help="JSON is what it prints anyway")
     options = parser.parse_args(arguments)
     if options.budget:

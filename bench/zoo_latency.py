@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,11 @@ def main(options: argparse.Namespace) -> int:
     wanted = [name for name in zoo.part(options.zoo) if name in (options.models or zoo.MODELS)]
     if not options.of:
         kept = _measured(wanted, kept, facts, options)
-    show(report([row for row in kept if row["model"] in wanted], facts))
+    found = report([row for row in kept if row["model"] in wanted], facts)
+    if options.markdown:
+        sys.stdout.write(markdown(found["rows"]))
+    else:
+        show(found)
     return 0
 
 
@@ -92,6 +97,28 @@ def report(kept: Sequence[Row], facts: Mapping[str, Any]) -> dict[str, Any]:
         "summary": {name: summary(found) for name, found in parts.items()},
         "rows": table,
     }  # fmt: skip
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """Return the rows as a table for a page: medians in ms, and how many times as fast as the better runtime we are."""
+    heads = (
+        "network", "ONNX Runtime", "OpenVINO f32", "untuned", "compiled", "against the better",
+        "published against the better (95 %)", "job",
+    )  # fmt: skip
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (heads, ["---"] * len(heads), *map(_cells, table)))
+
+
+def _cells(row: Row) -> list[str]:
+    times = [row[side] for side in ("ort_ms", "openvino_ms", "untuned_ms", "compiled_ms")]
+    interval = row["published_vs_better_interval"]
+    published = f"{row['published_vs_better']:.2f}" if row["published_vs_better"] else ""
+    return [
+        row["model"] + (", unseen" if row["part"] == "unseen" else ""),
+        *(f"{each:#.3g}".rstrip(".") if each else "" for each in times),
+        f"{row['vs_better']:.2f}" if row["vs_better"] else row["reason"] or "",
+        published + (f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else ""),
+        f"{row['job_seconds']:.0f} s" if row["job_seconds"] else "",
+    ]
 
 
 def summary(table: Sequence[Row]) -> dict[str, Any]:

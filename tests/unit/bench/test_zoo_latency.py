@@ -90,6 +90,23 @@ def test_a_table_never_mixes_commits_cpus_or_settings() -> None:
     assert {part: found["summary"][part]["models"] for part in found["summary"]} == {"all": 2, "seen": 1, "unseen": 1}
 
 
+def test_a_page_shows_rows_with_intervals_and_why_others_have_none() -> None:
+    failed = {**_row("magika", part="unseen"), **zoo_latency.columns({}), "reason": "the job is hung"}
+    head, rule, minilm, magika = zoo_latency.markdown([_row(), failed]).splitlines()
+    assert head.count("|") == rule.count("|") == minilm.count("|") == magika.count("|")
+    assert minilm == "| minilm | 2.00 | 1.50 | 3.00 | 3.00 | 0.50 | 0.94 (0.80 to 1.07) | 480 s |"
+    assert magika == "| magika, unseen |  |  |  |  | the job is hung |  |  |"
+
+
+def test_the_page_of_measurements_shows_the_rows_that_are_kept() -> None:
+    page = (latency._ROWS.parent / "measurements.md").read_text()
+    kept = set(zoo_latency.markdown(rows.read(latency._ROWS)).splitlines())
+    shown = [line for line in page.splitlines() if line.endswith(" s |") and line.startswith("| ")]
+    tables = [line for line in shown if line.split(" | ")[0].removeprefix("| ").removesuffix(", unseen") in zoo.MODELS]
+    assert len(tables) >= 10
+    assert set(tables) <= kept
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))

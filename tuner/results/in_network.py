@@ -86,8 +86,13 @@ def better(base: Times, others: Sequence[Times]) -> dict[str, int]:
 
 
 def is_chained(name: str) -> bool:
-    """Whether a kernel or task of this name computes two convolutions (``tuner.engines.relax.chains``)."""
+    """Whether a kernel or task of this name computes two products (``chains``, ``attention`` of ``engines.relax``)."""
     return name.startswith("chained")
+
+
+def is_attention(name: str) -> bool:
+    """Whether these are the products of an attention, and the softmax between them."""
+    return name.startswith("chained_attention")
 
 
 def sizes_of_task(description: str) -> tuple[int, ...]:

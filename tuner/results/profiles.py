@@ -128,7 +128,7 @@ def _groups(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> list[_Group]:
     nodes_alone: dict[str, _Group] = {}
     for place, node in enumerate(nodes):
         kernel = of_node.get(place)
-        if kernel is None and _KIND_OF.get(node["operator"]) == "convolution":
+        if kernel is None and (node["operator"] in _KIND_OF or node["operator"] == "Softmax"):
             kernel = _chained_with(node, place, of_node, kernels)
         if kernel is None and node["operator"] in _ELEMENTWISE:
             kernel = _fused_into(node, place, of_node, kernels, nodes)
@@ -202,7 +202,11 @@ def _likeness(kernel: Answer, node: Answer) -> int:
     if kind is None or not any(part in kernel["name"] for part in _KERNELS_OF[kind]) or not kernel["inputs"]:
         return 0
     data, weights, result = _shapes(node)
-    if in_network.is_chained(kernel["name"]):
+    if in_network.is_attention(kernel["name"]):
+        # It has the first product's operands, and the second one's right operand and result.
+        if not _fits(math.prod(kernel["inputs"][-1]), weights, 0):
+            return 0
+    elif in_network.is_chained(kernel["name"]):
         # It has the first convolution's data, and the result of the second one, which is depthwise.
         if len(weights) < 3 or weights[1] != 1:
             return 0
@@ -241,13 +245,19 @@ def _computes(kernel: Answer, node: Answer) -> bool:
 def _chained_with(node: Answer, place: int, of_node: dict[int, int], kernels: Sequence[Answer]) -> int | None:
     """Return the kernel of the next node that has one, if it computes this node as well, and note it in ``of_node``."""
     after = min((each for each in of_node if each > place), default=None)
-    if after is None or not in_network.is_chained(kernels[of_node[after]]["name"]):
+    if after is None or not _is_within(node, kernels[of_node[after]]):
         return None
-    kernel = of_node[after]
-    if not _fits(math.prod(kernels[kernel]["inputs"][0]), _shapes(node)[0], 1):
-        return None
-    of_node[place] = kernel
-    return kernel
+    of_node[place] = of_node[after]
+    return of_node[after]
+
+
+def _is_within(node: Answer, kernel: Answer) -> bool:
+    """Whether a kernel computes what a node before its last product does."""
+    if in_network.is_attention(kernel["name"]):
+        queries, keys, *_ = kernel["inputs"]
+        return _is_near(math.prod(queries[:-1]) * keys[-1], _largest(node["outputs"]))
+    is_chained = in_network.is_chained(kernel["name"]) and _KIND_OF.get(node["operator"]) == "convolution"
+    return is_chained and _fits(math.prod(kernel["inputs"][0]), _shapes(node)[0], 1)
 
 
 def _fused_into(

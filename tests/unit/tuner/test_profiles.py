@@ -187,6 +187,25 @@ def test_a_kernel_of_two_convolutions_stands_beside_both() -> None:
     assert (first.flop, round(first.reference_seconds * 1e6), first.alone_seconds) == (12800.0, 19, 20e-6)
 
 
+def test_a_kernel_of_an_attention_stands_beside_both_products_and_the_softmax() -> None:
+    attention = kernel("chained_attention_matmul1", [1, 2, 64, 8], None, [1, 2, 64, 8], us=30)
+    attention["inputs"] += [[1, 2, 8, 64], [1, 2, 64, 8]]
+    nodes = [
+        node("MatMul", "/scores", [[1, 2, 64, 8], [1, 2, 8, 64]], [1, 2, 64, 64], us=9),
+        node("Mul", "/scaled", [[1, 2, 64, 64]], [1, 2, 64, 64], us=2),
+        node("Softmax", "/shares", [[1, 2, 64, 64]], [1, 2, 64, 64], us=7),
+        node("MatMul", "/mixed", [[1, 2, 64, 64], [1, 2, 64, 8]], [1, 2, 64, 8], us=1),
+        node("Softmax", "/classes", [[1, 10]], [1, 10], us=1),
+        CONV,
+    ]
+    found = made([attention, BLOCKED], nodes)
+    assert names(found) == {
+        "/scores": ((attention["name"],), ("MatMul /scores", "Mul /scaled", "Softmax /shares", "MatMul /mixed")),
+        "/1/Conv": ((BLOCKED["name"],), ("Conv /1/Conv",)),
+        "Softmax": ((), ("Softmax /classes",)),
+    }
+
+
 def test_what_nothing_equals_stands_by_itself_and_sums_add_up() -> None:
     transforms = [kernel(f"layout_transform_{number}", [1, 16], None, [1, 16], us=4) for number in (3, 4)]
     lost = kernel("conv2d_transpose", [1, 2, 2, 2], [2, 2, 2, 2], [1, 2, 9, 9])

@@ -11,14 +11,14 @@ The module contains, in this order: which convolutions are a chain; the passes t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import relax, s_tir, te, tirx
 
-from tuner.engines.relax import calls, planes
+from tuner.engines.relax import calls, joining, planes
 from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
 
 BORDER = "chain_border"
@@ -27,7 +27,6 @@ CHAINED = "chained"
 """What the names of functions that compute a pair begin with, see ``tuner.results.in_network``."""
 _NOTE = "chain_reads"
 """Annotation of that block: the lines that are read for a line of the result, and their step."""
-_CALL = "relax.call_tir"
 _DTYPE = "float32"
 _BETWEEN = frozenset(
     f"relax.{name}"
@@ -250,56 +249,24 @@ def _pair(first: Any, second: Any) -> _Pair | None:
 
 def _chain(module: Any) -> Any:
     """Return an ``IRModule`` of fused tensor functions in which one function computes both convolutions of a pair."""
-    chaining = _Chaining(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            chaining.convert(variable, function)
-    passes = [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()]
-    return tvm.transform.Sequential(passes)(chaining.builder_.get())
+    found: dict[Any, joining.Steps] = {}
+    for _, function in module.functions_items():
+        bindings = calls.bindings(function) if isinstance(function, relax.Function) else []
+        firsts = {
+            each.var: each.value
+            for each in bindings
+            if joining.is_call(each.value) and BORDER in module[each.value.args[0]].script()
+        }
+        for value in (each.value for each in bindings if joining.is_call(each.value)):
+            places = [place for place, each in enumerate(value.args[1].fields) if each in firsts]
+            if places:
+                found[value] = [(firsts[value.args[1].fields[places[0]]], None), (value, places[0])]
+    return joining.join(module, found, _name)
 
 
-@relax.expr_functor.mutator
-class _Chaining(relax.PyExprMutator):
-    def __init__(self, module: Any) -> None:
-        super().__init__(module)
-        self._module = module
-        self._firsts: dict[Any, Any] = {}
-
-    def convert(self, variable: Any, function: Any) -> None:
-        for binding in calls.bindings(function):
-            value = binding.value
-            if calls.operator(value) == _CALL and BORDER in self._module[value.args[0]].script():
-                self._firsts[binding.var] = value
-        if self._firsts:
-            self.builder_.update_func(variable, self.builder_.normalize(self.visit_expr(function)))
-
-    def visit_call_(self, call: Any) -> Any:
-        visited = self.visit_expr_post_order(call)
-        given = list(call.args[1].fields) if calls.operator(call) == _CALL else []
-        places = [place for place, each in enumerate(given) if each in self._firsts]
-        return self._chained(self._firsts[given[places[0]]], visited, places[0]) if places else visited
-
-    def _chained(self, first: Any, second: Any, place: int) -> Any:
-        """Return a call of a new function that computes ``second``, of which argument ``place`` is ``first``."""
-        given, others = first.args[1].fields, list(second.args[1].fields)
-        del others[place]
-        ours, theirs = _parameters("first", given), _parameters("second", others)
-        between, result = relax.DataflowVar("between", first.ty), relax.Var("result", second.ty)
-        steps = [
-            relax.VarBinding(between, relax.call_tir(first.args[0], ours, first.ty)),
-            relax.VarBinding(
-                result, relax.call_tir(second.args[0], [*theirs[:place], between, *theirs[place:]], second.ty)
-            ),
-        ]
-        body = relax.SeqExpr([relax.DataflowBlock(steps)], result)
-        function = relax.Function([*ours, *theirs], body, second.ty).with_attr("Primitive", True)
-        operators = (str(each.args[0].name_hint).removeprefix("fused_") for each in (first, second))
-        name = f"{CHAINED}_{'_'.join(operators)}".replace(f"_{BORDER}", "")
-        return relax.Call(self.builder_.add_func(function, name), [*map(self.visit_expr, given), *others])
-
-
-def _parameters(name: str, given: Iterable[Any]) -> list[Any]:
-    return [relax.Var(f"{name}{place}", each.ty) for place, each in enumerate(given)]
+def _name(steps: joining.Steps) -> str:
+    operators = (str(call.args[0].name_hint).removeprefix("fused_") for call, _ in steps)
+    return f"{CHAINED}_{'_'.join(operators)}".replace(f"_{BORDER}", "")
 
 
 CHAINING = tvm.transform.module_pass(lambda module, _context: _chain(module), opt_level=0, name="ChainPairs")

@@ -16,6 +16,7 @@ from tvm import relax, tirx
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.relax import (
+    attention,
     calls,
     chains,
     columns,
@@ -185,6 +186,7 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
                 transform.FuseTIR(),
                 transform.DeadCodeElimination(),
                 *([chains.CHAINING] if has_pairs else []),
+                *([attention.join(machine)] if build.rewrite else []),
                 transform.AttachAttrLayoutFreeBuffers(),
             ],
         )

@@ -19,7 +19,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
-from tuner.engines.relax import chains, concatenations, filtering, targets
+from tuner.engines.relax import attention, chains, concatenations, filtering, targets
 from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
 from tuner.engines.runtime import progress
 
@@ -267,7 +267,7 @@ def default(module: Any, target: Any) -> Any | None:
 def fitting(module: Any, target: Any) -> tuple[str, Any | None]:
     """Likewise, with the name of the rule; the name is empty if none fits."""
     machine = Machine.of(target)
-    for rule in (_filtered, _chained, _by_rows, _softmax_like, _joined, _tiled, _plain):
+    for rule in (_filtered, _chained, _attended, _by_rows, _softmax_like, _joined, _tiled, _plain):
         try:
             return rule.__name__, rule(s_tir.Schedule(module), machine, target)
         except (tvm.s_tir.ScheduleError, _Unfit) as error:
@@ -288,6 +288,12 @@ def _filtered(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG
 
 def _chained(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
     return chains.apply(schedule, machine)
+
+
+def _attended(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule
+    if not attention.is_joined(schedule):
+        raise _Unfit("it is no attention")
+    return attention.apply(schedule, machine)
 
 
 def _by_rows(schedule: Any, machine: Machine, target: Any) -> Any:  # noqa: ARG001 - a rule

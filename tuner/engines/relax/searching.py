@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.cost_model import xgb_model
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import chains, filtering, records, schedules, targets
+from tuner.engines.relax import attention, chains, filtering, records, schedules, targets
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime.environment import cores
 from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit
@@ -162,7 +162,7 @@ class TaskSearch:
             genetic_num_iters=_MUTATIONS,
         )
         machine = Machine.of(self._target)
-        own = filtering.ways(self._work.mod, machine) or chains.ways(self._work.mod, machine)
+        own = next(filter(None, (each.ways(self._work.mod, machine) for each in (filtering, chains, attention))), None)
         context = meta_schedule.TuneContext(
             mod=self._work.mod,
             target=self._target,

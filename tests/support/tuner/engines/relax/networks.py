@@ -50,6 +50,20 @@ def attention(*, size: int = 16, length: int = 8) -> bytes:
     return models.model(nodes, inputs={"tokens": shape}, outputs={"mixed": shape}, tensors=tensors, opset=18)
 
 
+def long_attention() -> bytes:
+    """Attention of ``q`` [1, 2, 512, 12], ``k`` and ``l`` [1, 2, 12, 2048], ``mask`` [1, 1, 1, 2048] and ``v``
+    [1, 2, 2048, 24]; the first result is of rows of scores, the second one of columns."""
+    nodes = [_node("MatMul", ["q", "k"], ["scores"]), _node("Mul", ["scores", "scale"], ["scaled"])]
+    nodes += [_node("Add", ["scaled", "mask"], ["masked"]), _node("Softmax", ["masked"], ["shares"], axis=3)]
+    nodes += [_node("MatMul", ["shares", "v"], ["mixed"]), _node("MatMul", ["q", "l"], ["again"])]
+    nodes += [_node("Softmax", ["again"], ["turned"], axis=2), _node("MatMul", ["turned", "v"], ["crossed"])]
+    keys = (1, 2, 12, 2048)
+    inputs = {"q": (1, 2, 512, 12), "k": keys, "l": keys, "mask": (1, 1, 1, 2048), "v": (1, 2, 2048, 24)}
+    outputs = {"mixed": (1, 2, 512, 24), "crossed": (1, 2, 512, 24)}
+    tensors = [tensor("scale", (), 1, struct.pack("<f", 0.3))]
+    return models.model(nodes, inputs=inputs, outputs=outputs, tensors=tensors, opset=17)
+
+
 def activations() -> bytes:
     """What compilers call libm for: ``x`` [1, 12, 48] to a sum of activations, powers and softmax, likewise."""
     unary = ("Sigmoid", "Tanh", "Erf", "Exp", "Gelu", "Softmax", "LogSoftmax", "Softplus", "Sin", "Cos")

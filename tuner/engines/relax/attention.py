@@ -119,7 +119,7 @@ def apply(schedule: Any, machine: Machine) -> Any:
 
 def ways(module: Any, machine: Machine) -> Any | None:
     """Return MetaSchedule's space of such a function, some blocks of rows and tiles; None for others."""
-    if not is_joined(s_tir.Schedule(module)):
+    if _SHARES not in module.script() or not is_joined(s_tir.Schedule(module)):
         return None
 
     def schedules(schedule: Any) -> list[Any]:

@@ -134,11 +134,11 @@ def transposes() -> bytes:
 
 
 def line_of_a_batch() -> bytes:
-    """``x`` [2, 16, 1, 40] to ``y`` [2, 8, 1, 41]: a convolution between whose loops is one of a single step."""
+    """``x`` [2, 16, 1, 40] to ``y`` [2, 8, 1, 39]: a convolution between whose loops is one of a single step."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
-    nodes = [_node("Conv", ["x", "w", "b"], ["y"], kernel_shape=[1, 2], pads=[0, 1, 0, 1])]
-    tensors = [_floats("w", (8, 16, 1, 2), weights), _floats("b", (8,), weights)]
-    return models.model(nodes, inputs={"x": (2, 16, 1, 40)}, outputs={"y": (2, 8, 1, 41)}, tensors=tensors)
+    nodes = [_node("Conv", ["x", "w", "b"], ["y"], kernel_shape=[1, 4], pads=[0, 1, 0, 1])]
+    tensors = [_floats("w", (8, 16, 1, 4), weights), _floats("b", (8,), weights)]
+    return models.model(nodes, inputs={"x": (2, 16, 1, 40)}, outputs={"y": (2, 8, 1, 39)}, tensors=tensors)
 
 
 def concatenations() -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,16 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from tuner.engines.relax import calls, joining
-from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, keep_in_registers
+from tuner.engines.relax.machines import (
+    CACHE_BYTES,
+    Machine,
+    Tile,
+    divisors,
+    keep_in_registers,
+    own_loops,
+    space,
+    sum_in_registers,
+)
 
 JOINED = "chained_attention_matmul"
 """What the names of functions that compute an attention begin with, see ``tuner.results.in_network``."""
@@ -34,8 +42,6 @@ _FEWEST_ROWS = 24
 """Of a block: keys and values are read from the second cache for each of them."""
 _VECTORS = (2, 3)
 """Vectors of keys in a tile, one of which has to divide the keys."""
-_MOST_WAYS = 12
-"""Maximum number of schedules that a search tries for an attention."""
 _SUMS = 4
 """Blocks that sum up or compare: two products, maxima and sums of rows."""
 
@@ -43,9 +49,7 @@ _SUMS = 4
 def _attentions(module: Any, function: Any, machine: Machine) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the calls of each attention: of a product, a softmax and a product."""
     values = {each.var: each.value for each in calls.bindings(function)}
-    uses: Counter[Any] = Counter()
-    for value in [*values.values(), function.body.body]:
-        relax.analysis.post_order_visit(value, lambda used: uses.update([used] if isinstance(used, relax.Var) else []))
+    uses = calls.uses(function)
 
     def before(call: Any, name: re.Pattern[str]) -> Any | None:
         """Return the call that alone gives the first argument of another, if nothing else reads it."""
@@ -121,12 +125,7 @@ def ways(module: Any, machine: Machine) -> Any | None:
     """Return MetaSchedule's space of such a function, some blocks of rows and tiles; None for others."""
     if _SHARES not in module.script() or not is_joined(s_tir.Schedule(module)):
         return None
-
-    def schedules(schedule: Any) -> list[Any]:
-        sizes = _Steps(schedule, machine).sizes()[:_MOST_WAYS]
-        return [_Steps(schedule.copy(), machine).apply(*each) for each in sizes]
-
-    return s_tir.meta_schedule.space_generator.ScheduleFn(schedules, sch_rules=[], postprocs=[], mutator_probs={})
+    return space(lambda schedule: _Steps(schedule, machine))
 
 
 class _Steps:
@@ -183,7 +182,7 @@ class _Steps:
         if self._machine.threads > 1:
             schedule.parallel(blocks)
         keep_in_registers(schedule, high, vector, lane)
-        self._sum(mixed, column, last)
+        sum_in_registers(schedule, mixed, column, last.width)
         self._share(blocks, most, total, partial)
         schedule.compute_at(stored, blocks, preserve_unit_loops=True)
         *_, row, column = schedule.get_loops(stored)
@@ -192,7 +191,7 @@ class _Steps:
         # Rows of the block are computed with the same columns, which stay in the first cache.
         schedule.reorder(column, row, high, vector, lane)
         keep_in_registers(schedule, high, vector, lane)
-        self._sum(scores, row, first)
+        sum_in_registers(schedule, scores, row, first.width)
         return schedule
 
     def _inline(self, product: Any, reader: Any) -> Any:
@@ -223,36 +222,14 @@ class _Steps:
         for block in (inverse, total, partial[total], exponentials, most, partial[most]):
             schedule.compute_at(block, row, preserve_unit_loops=True)
         for block in (most, total):
-            spatial, [reduced] = self._own_loops(partial[block])
+            spatial, [reduced] = own_loops(schedule, partial[block])
             lane = max(spatial, key=lambda loop: int(schedule.get(loop).extent))
             schedule.reorder(reduced, lane)
             schedule.vectorize(lane)
             schedule.decompose_reduction(partial[block], reduced)
-            schedule.unroll(self._own_loops(block)[1][0])
+            schedule.unroll(own_loops(schedule, block)[1][0])
         for block in (exponentials, shares):
             schedule.vectorize(schedule.split(schedule.get_loops(block)[-1], [None, lanes])[1])
-
-    def _sum(self, block: Any, place: Any, tile: Tile) -> None:
-        """Compute the sums of a tile in registers at the loop ``place``."""
-        schedule = self._schedule
-        schedule.set_scope(block, 0, "local")
-        schedule.compute_at(block, place, preserve_unit_loops=True)
-        [*outer, high, column], [reduced] = self._own_loops(block)
-        vector, lane = schedule.split(column, [None, tile.width])
-        schedule.reorder(*outer, reduced, high, vector, lane)
-        keep_in_registers(schedule, high, vector, lane)
-        start = schedule.decompose_reduction(block, reduced)
-        keep_in_registers(schedule, *schedule.get_loops(start)[-3:])
-
-    def _own_loops(self, block: Any) -> tuple[list[Any], list[Any]]:
-        """Return the innermost loops, one for each axis of a block: spatial ones and reductions."""
-        axes = self._schedule.get(block).iter_vars
-        loops = self._schedule.get_loops(block)[-len(axes) :]
-        kinds = [axis.iter_type == tirx.IterVar.CommReduce for axis in axes]
-        return (
-            [loop for loop, is_reduced in zip(loops, kinds, strict=True) if not is_reduced],
-            [loop for loop, is_reduced in zip(loops, kinds, strict=True) if is_reduced],
-        )
 
 
 def _sums(tile: Tile) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,14 @@ def operator(value: Any) -> str:
 def bindings(function: Any) -> list[Any]:
     """Return the bindings of a Relax function, in order."""
     return [each for block in function.body.blocks for each in block.bindings]
+
+
+def uses(function: Any) -> Counter[Any]:
+    """Return how many bindings of a Relax function use each variable; its result counts as one more."""
+    found: Counter[Any] = Counter()
+    for value in [*(each.value for each in bindings(function)), function.body.body]:
+        relax.analysis.post_order_visit(value, lambda used: found.update([used] if isinstance(used, relax.Var) else []))
+    return found
 
 
 def constant(value: Any) -> Any | None:

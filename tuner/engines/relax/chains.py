@@ -16,10 +16,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax, s_tir, te, tirx
+from tvm import relax, te, tirx
 
 from tuner.engines.relax import calls, joining, planes
-from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
+from tuner.engines.relax.machines import (
+    CACHE_BYTES,
+    MOST_LANES,
+    Machine,
+    divisors,
+    keep_in_registers,
+    space,
+    sum_in_registers,
+    vector_width,
+)
 
 BORDER = "chain_border"
 """Name of the block that sets the padding to zero."""
@@ -44,8 +53,6 @@ _MOST_ADDED = 3
 """Maximum number of columns that are added for whole tiles."""
 _MOST_COLUMNS = 8
 """Of a tile of the result: as fast as 14, which leave an activation behind them too few registers."""
-_MOST_WAYS = 12
-"""Maximum number of schedules that a search tries for a chain."""
 _SAVED = 30.0
 """Time saved for each value between the two, in operations at the core's peak."""
 _COPIED = 25.0
@@ -282,12 +289,7 @@ def ways(module: Any, machine: Machine) -> Any | None:
     """Return MetaSchedule's space of such a function, some bands and numbers of channels; None for others."""
     if BORDER not in module.script():
         return None
-
-    def schedules(schedule: Any) -> list[Any]:
-        sizes = _Steps(schedule, machine).sizes()[:_MOST_WAYS]
-        return [_Steps(schedule.copy(), machine).apply(*each) for each in sizes]
-
-    return s_tir.meta_schedule.space_generator.ScheduleFn(schedules, sch_rules=[], postprocs=[], mutator_probs={})
+    return space(lambda schedule: _Steps(schedule, machine))
 
 
 class _Steps:
@@ -334,14 +336,14 @@ class _Steps:
         if self._machine.threads > 1:
             schedule.parallel(bands)
         keep_in_registers(schedule, column, lane)
-        self._sum(self._second, x, 1, width)
+        sum_in_registers(schedule, self._second, x, width)
         schedule.compute_at(self._border, part, preserve_unit_loops=True)
         *_, y, x, c = schedule.get_loops(self._border)
         x, column = schedule.split(x, [None, self._machine.tile_of(self._shape(self._border)[2], vectors, width).rows])
         vector, lane = schedule.split(c, [None, width])
         schedule.reorder(y, x, column, vector, lane)
         keep_in_registers(schedule, column, vector, lane)
-        self._sum(self._first, x, vectors, width)
+        sum_in_registers(schedule, self._first, x, width)
         for each in padded:
             schedule.compute_at(each, bands, preserve_unit_loops=True)
             if schedule.get(each).name_hint == planes.PADDED:
@@ -365,19 +367,3 @@ class _Steps:
                 schedule.compute_inline(block)
         last = self._blocks()[-1]
         return padded, schedule.cache_write(self._second, 0, "local") if self._is_sum(last) else last
-
-    def _sum(self, block: Any, place: Any, vectors: int, width: int) -> None:
-        """Compute the sums of a tile in registers at the loop ``place``."""
-        schedule = self._schedule
-        schedule.set_scope(block, 0, "local")
-        schedule.compute_at(block, place, preserve_unit_loops=True)
-        axes = schedule.get(block).iter_vars
-        loops = schedule.get_loops(block)[-len(axes) :]
-        kinds = [each.iter_type == tirx.IterVar.CommReduce for each in axes]
-        reduced = [loop for loop, is_reduced in zip(loops, kinds, strict=True) if is_reduced]
-        *outer, column, c = [loop for loop, is_reduced in zip(loops, kinds, strict=True) if not is_reduced]
-        vector, lane = schedule.split(c, [vectors, width])
-        schedule.reorder(*outer, *reduced, column, vector, lane)
-        keep_in_registers(schedule, column, vector, lane)
-        start = schedule.decompose_reduction(block, reduced[0])
-        keep_in_registers(schedule, *schedule.get_loops(start)[-3:])

@@ -17,10 +17,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from tvm import relax, s_tir, te, tirx
+from tvm import relax, te, tirx
 
 from tuner.engines.relax import calls
-from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, keep_in_registers, vector_width
+from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, keep_in_registers, space, vector_width
 from tuner.engines.runtime.filtering import Filtering, along, multiple, pick
 
 _OUTPUTS = {2: (5, 3), 3: (4, 2), 5: (4, 2)}
@@ -28,8 +28,6 @@ _OUTPUTS = {2: (5, 3), 3: (4, 2), 5: (4, 2)}
 _FEWEST_CHANNELS, _FEWEST_OF_GROUP = 8, 24
 """Channels that a filter reads: in narrow groups, sums are stored too often for what they add up."""
 _MOST_VECTORS = 4
-_MOST_WAYS = 12
-"""Maximum number of schedules that a search tries for a convolution."""
 _MOST_TILES = 64
 """Maximum number of tiles in a band of these."""
 _MOVED = 20.0
@@ -247,12 +245,7 @@ def ways(module: Any, machine: Machine) -> Any | None:
     """Return MetaSchedule's space of such a function, some bands and numbers of registers; None for others."""
     if _NOTE not in module.script():
         return None
-
-    def schedules(schedule: Any) -> list[Any]:
-        sizes = _Steps(schedule, machine).sizes()
-        return [_Steps(schedule.copy(), machine).apply(*each) for each in sizes]
-
-    return s_tir.meta_schedule.space_generator.ScheduleFn(schedules, sch_rules=[], postprocs=[], mutator_probs={})
+    return space(lambda schedule: _Steps(schedule, machine))
 
 
 class _Steps:
@@ -281,7 +274,7 @@ class _Steps:
             if multiple(needed, block) == rows:
                 registers = divisors(block * self._columns, most)[-2:]
                 found += [(block, each) for each in reversed(registers)]
-        return found[:_MOST_WAYS]
+        return found
 
     def _shape(self, block: Any) -> list[int]:
         return [int(size) for size in self._schedule.get(block).writes[0].source.shape]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from tvm import s_tir, tirx
 
 from tuner.engines.relax import targets
 
@@ -16,6 +19,8 @@ _WORTH = 0.92
 """Padding columns must reduce the estimated time to less than this share."""
 _MOST_ADDED = 2
 """Maximum number of whole vectors of padding columns."""
+_MOST_WAYS = 12
+"""Maximum number of schedules that a search tries for a function that has its own."""
 _FEWEST_SUMS = 10
 """Sums in registers with which multipliers need not wait for the previous ones."""
 
@@ -95,6 +100,41 @@ def keep_in_registers(schedule: Any, *loops: Any) -> None:
     for loop in loops[:-1]:
         schedule.unroll(loop)
     schedule.vectorize(loops[-1])
+
+
+def space(steps: Callable[[Any], Any]) -> Any:
+    """Return MetaSchedule's space of a function: schedules of some sizes, the first of those that its steps have.
+
+    ``steps`` makes of a ``Schedule`` what has ``sizes()``, and ``apply(*sizes)`` for one of them.
+    """
+
+    def schedules(schedule: Any) -> list[Any]:
+        return [steps(schedule.copy()).apply(*each) for each in steps(schedule).sizes()[:_MOST_WAYS]]
+
+    return s_tir.meta_schedule.space_generator.ScheduleFn(schedules, sch_rules=[], postprocs=[], mutator_probs={})
+
+
+def own_loops(schedule: Any, block: Any) -> tuple[list[Any], list[Any]]:
+    """Return the innermost loops, one for each axis of a block: spatial ones and reductions."""
+    axes = schedule.get(block).iter_vars
+    loops = schedule.get_loops(block)[-len(axes) :]
+    kinds = [axis.iter_type == tirx.IterVar.CommReduce for axis in axes]
+    return (
+        [loop for loop, is_reduced in zip(loops, kinds, strict=True) if not is_reduced],
+        [loop for loop, is_reduced in zip(loops, kinds, strict=True) if is_reduced],
+    )
+
+
+def sum_in_registers(schedule: Any, block: Any, place: Any, width: int) -> None:
+    """Compute the sums of a tile in registers at the loop ``place``: rows of vectors of so many values."""
+    schedule.set_scope(block, 0, "local")
+    schedule.compute_at(block, place, preserve_unit_loops=True)
+    [*outer, row, column], reduced = own_loops(schedule, block)
+    vector, lane = schedule.split(column, [None, width])
+    schedule.reorder(*outer, *reduced, row, vector, lane)
+    keep_in_registers(schedule, row, vector, lane)
+    start = schedule.decompose_reduction(block, reduced[0])
+    keep_in_registers(schedule, *schedule.get_loops(start)[-3:])
 
 
 def vector_width(extent: int, most: int) -> int:

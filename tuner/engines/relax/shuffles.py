@@ -7,7 +7,6 @@ transpose the tensor before and after them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -74,7 +73,7 @@ class _Finding(relax.PyExprMutator):
     def __init__(self, function: Any) -> None:
         super().__init__()
         self._values = {each.var: each.value for each in calls.bindings(function)}
-        self._uses = _uses(function)
+        self._uses = calls.uses(function)
 
     def visit_call_(self, call: Any) -> Any:
         found = self._rearranged(call)
@@ -100,18 +99,6 @@ class _Finding(relax.PyExprMutator):
                 break
             value = self._values.get(source)
         return found
-
-
-def _uses(function: Any) -> Counter[Any]:
-    """Return how many calls and other expressions use each variable."""
-    found: Counter[Any] = Counter()
-
-    def count(value: Any) -> None:
-        parts = value.args if isinstance(value, relax.Call) else value.fields if isinstance(value, relax.Tuple) else ()
-        found.update(each for each in parts if isinstance(each, relax.Var))
-
-    relax.analysis.post_order_visit(function, count)
-    return found
 
 
 def _order(source: Any, moves: list[Any]) -> Any | None:
@@ -216,7 +203,7 @@ class _Sinking(relax.PyExprMutator):
     def __init__(self, function: Any) -> None:
         super().__init__()
         self._values = {each.var: each.value for each in calls.bindings(function)}
-        self._uses = _uses(function)
+        self._uses = calls.uses(function)
         self._fusing: set[Any] = set()
         """Results of convolutions, and of what is fused with them."""
 

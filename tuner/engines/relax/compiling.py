@@ -195,7 +195,13 @@ def _build(module: Any, target: Any, form: str, workspaces: Workspaces) -> Any:
         with target:
             # Passes over the network look into functions as they were scheduled.
             pipeline = tvm.transform.Sequential([_lower_calls(target), kernels.finishing(target)])
-            return relax.build(module, target, relax_pipeline=pipeline, system_lib=form == "system-lib")
+            return relax.build(
+                module,
+                target,
+                relax_pipeline=pipeline,
+                tir_pipeline=kernels.PIPELINE,
+                system_lib=form == "system-lib",
+            )
 
     assertions = compiling.needs_assertions(form)
     return compiling.build(RELEASE, make, assertions=assertions, instruments=[workspaces.instrument])

@@ -11,19 +11,14 @@ from tvm import tirx
 from tvm.sym import detect_linear_equation
 
 from tuner.engines.relax import loops
-from tuner.engines.relax.machines import Machine
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime import prefetching
 from tuner.engines.runtime.prefetching import Prefetching, Walks
 
 
 def apply(module: Any, target: Any) -> Any:
-    """Return an ``IRModule`` whose scheduled functions are lowered to loops over flat buffers, with prefetches.
-
-    For several threads there are none: in a parallel loop, LLVM keeps sums of more than 1 KiB in memory, not in
-    registers, as soon as the loop has a prefetch.
-    """
-    if not prefetching.pays(target) or Machine.of(target).threads > 1:
+    """Return an ``IRModule`` whose scheduled functions are lowered to loops over flat buffers, with prefetches."""
+    if not prefetching.pays(target):
         return module
     lowered = loops.lower(module)
     for variable, function in lowered.functions_items():

@@ -237,7 +237,9 @@ _SCHEDULED = "tirx.is_scheduled"
 _TILE = 8
 """Maximum rows and columns of the tiles of a transposition: a set of the first cache has about as many lines."""
 _WORTH_THREADS = 1 << 15
-"""Innermost loop iterations below which waking threads costs more than it saves."""
+"""Elements of a map below which waking threads, some microseconds, costs more than it saves."""
+_SUMMED_IN_A_LANE = 1 << 13
+"""Additions of a sum in each lane of a vector, likewise."""
 
 
 def apply(module: Any, target: Any) -> Any:
@@ -535,7 +537,8 @@ def _spatial_count(schedule: Any, block: Any) -> int:
 
 
 def _is_worth_threads(schedule: Any, block: Any, machine: Machine) -> bool:
-    return _steps(schedule, schedule.get_loops(block)) >= _WORTH_THREADS and machine.threads > 1
+    fewest = _SUMMED_IN_A_LANE * machine.lanes if _is_reduction(schedule, block) else _WORTH_THREADS
+    return machine.threads > 1 and _steps(schedule, schedule.get_loops(block)) >= fewest
 
 
 def _blocks(schedule: Any) -> list[Any]:

@@ -12,10 +12,8 @@ from tvm import tir
 from tuner.engines.relay.release import RELEASE
 from tuner.engines.runtime import prefetching
 from tuner.engines.runtime.prefetching import Prefetching, Walks
+from tuner.engines.runtime.workspaces import MOST_STACK_BYTES, ON_STACK
 
-_MOST_STACK_BYTES = 4 << 10
-_STAYS = "disable_lower_builtin"
-"""Annotation of memory that TVM's ``LowerTVMBuiltin`` leaves on the stack."""
 _MARK = "prefetches"
 _BETWEEN, _LAST = 1, 3
 """Where TVM calls passes of ours: once buffers are flat, and after all of its own."""
@@ -70,9 +68,9 @@ def _keep_on_stack(function: Any, _module: Any, _context: Any) -> Any:
     def annotated(node: Any) -> Any:
         if not all(isinstance(size, tir.IntImm) for size in node.extents):
             return None
-        if math.prod(map(int, node.extents)) * tvm.DataType(node.dtype).itemsize() > _MOST_STACK_BYTES:
+        if math.prod(map(int, node.extents)) * tvm.DataType(node.dtype).itemsize() > MOST_STACK_BYTES:
             return None
-        annotations = {**node.annotations, _STAYS: True}
+        annotations = {**node.annotations, ON_STACK: True}
         return tir.Allocate(node.buffer_var, node.dtype, node.extents, node.condition, node.body, annotations)
 
     body = tir.stmt_functor.ir_transform(function.body, None, annotated, ["tir.Allocate"])

@@ -11,6 +11,10 @@ from tuner.engines.runtime.compiling import Release
 from tuner.engines.runtime.library.memory import aligned
 from tuner.engines.runtime.library.plan import Plan, Workspace
 
+MOST_STACK_BYTES = 4 << 10
+"""Of memory that stays on the stack of a thread: twice what the registers of a CPU hold."""
+ON_STACK = "disable_lower_builtin"
+"""Annotation of memory that TVM's ``LowerTVMBuiltin`` leaves on the stack."""
 _ALLOC, _FREE = "TVMBackendAllocWorkspace", "TVMBackendFreeWorkspace"
 _PARALLEL_LOOP = 1
 _LAUNCH = "pragma_parallel_launch_point"

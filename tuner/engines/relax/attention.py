@@ -151,22 +151,9 @@ class _Steps:
         lanes = self._machine.lanes
         found = []
         for block in _rows(rows, keys):
-            last = self._machine.tile(block, columns)
-            # TVM stores tiles of the same size in the same place, and LLVM then does not keep them in registers.
-            first = next((each for each in self._tiles(block, keys) if _sums(each) != _sums(last)), None)
-            if first is not None:
-                found.append((first.share(lanes) + last.share(lanes), block, first, last))
+            first, last = (self._machine.tile(block, wide) for wide in (keys, columns))
+            found.append((first.share(lanes) + last.share(lanes), block, first, last))
         return [each[1:] for each in sorted(found, key=lambda each: each[:2], reverse=True)]
-
-    def _tiles(self, rows: int, columns: int) -> list[Tile]:
-        """Return tiles that fit the registers, the quickest by estimate first."""
-        lanes = self._machine.lanes
-        tiles = [
-            Tile(rows=high, vectors=vectors, width=lanes)
-            for vectors in divisors(columns // lanes, 4)
-            for high in divisors(rows, self._machine.rows(vectors))
-        ]
-        return sorted(tiles, key=lambda each: (each.share(lanes), each.reuse), reverse=True)
 
     def apply(self, rows: int, first: Tile, last: Tile) -> Any:
         """Schedule blocks of so many rows, with these tiles of the first and of the last product."""
@@ -230,10 +217,6 @@ class _Steps:
             schedule.unroll(own_loops(schedule, block)[1][0])
         for block in (exponentials, shares):
             schedule.vectorize(schedule.split(schedule.get_loops(block)[-1], [None, lanes])[1])
-
-
-def _sums(tile: Tile) -> int:
-    return tile.rows * tile.vectors * tile.width
 
 
 def _reduced(schedule: Any, block: Any) -> bool:

@@ -312,14 +312,31 @@ class _Steps:
     def sizes(self) -> list[tuple[int, int]]:
         """Return lines in a band and vectors of channels, the best by estimate first."""
         *_, columns, channels = self._shape(self._border)
-        taps, stride = (int(each) for each in self._schedule.get(self._border).annotations[_NOTE])
-        most = self._shape(self._second)[1]
+        # The padded input serves all parts of a band, so that they are one task.
+        is_padded = any(self._is_padding(block) for block in self._blocks())
         found = [
-            (place, at, band, vectors)
+            (place, at, lines, vectors)
             for at, (vectors, width) in enumerate(_channels(channels, self._machine))
-            for place, band in enumerate(_lines(most, taps, stride, 4 * columns * vectors * width))
+            for place, lines in enumerate(
+                self._bands(1 if is_padded else channels // (vectors * width), 4 * columns * vectors * width)
+            )
         ]
-        return [(lines, vectors) for _, _, lines, vectors in sorted(found)]
+        return [each[2:] for each in sorted(found)]
+
+    def _bands(self, parts: int, line_bytes: int) -> list[int]:
+        """Return how many lines may be in a band of so many tasks, the best number first."""
+        taps, stride = (int(each) for each in self._schedule.get(self._border).annotations[_NOTE])
+        batch, most, *_ = self._shape(self._second)
+
+        def time(lines: int) -> float:
+            return self._machine.idle(batch * most // lines * parts) * (1 + (taps - stride) / (lines * stride))
+
+        return sorted(_lines(most, taps, stride, line_bytes), key=time)
+
+    def _is_padding(self, block: Any) -> bool:
+        """Return whether a block pads the first convolution's input."""
+        statement = self._schedule.get(block)
+        return statement.name_hint != BORDER and "if_then_else" in statement.body.script()
 
     def apply(self, lines: int, vectors: int) -> Any:
         """Schedule bands of so many lines of the result and so many vectors of channels."""
@@ -332,12 +349,12 @@ class _Steps:
         part, vector, lane = schedule.split(c, [None, vectors, width])
         x, column = schedule.split(x, [None, divisors(columns, _MOST_COLUMNS)[-1]])
         schedule.reorder(n, band, part, y, vector, x, column, lane)
-        bands = schedule.fuse(n, band)
+        tasks = schedule.fuse(n, band) if padded else schedule.fuse(n, band, part)
         if self._machine.threads > 1:
-            schedule.parallel(bands)
+            schedule.parallel(tasks)
         keep_in_registers(schedule, column, lane)
         sum_in_registers(schedule, self._second, x, width)
-        schedule.compute_at(self._border, part, preserve_unit_loops=True)
+        schedule.compute_at(self._border, part if padded else tasks, preserve_unit_loops=True)
         *_, y, x, c = schedule.get_loops(self._border)
         x, column = schedule.split(x, [None, self._machine.tile_of(self._shape(self._border)[2], vectors, width).rows])
         vector, lane = schedule.split(c, [None, width])
@@ -345,7 +362,7 @@ class _Steps:
         keep_in_registers(schedule, column, vector, lane)
         sum_in_registers(schedule, self._first, x, width)
         for each in padded:
-            schedule.compute_at(each, bands, preserve_unit_loops=True)
+            schedule.compute_at(each, tasks, preserve_unit_loops=True)
             if schedule.get(each).name_hint == planes.PADDED:
                 # Its last axis is the padded one, which LLVM vectorizes without a test for each number.
                 continue
@@ -361,7 +378,7 @@ class _Steps:
             name, consumers = schedule.get(block).name_hint, schedule.get_consumers(block)
             if name == BORDER or self._is_sum(block) or not consumers:
                 continue
-            if "if_then_else" in schedule.get(block).body.script():
+            if self._is_padding(block):
                 padded.append(block)
             else:
                 schedule.compute_inline(block)

@@ -130,10 +130,9 @@ class Tiling:
         padded = _PADDED * bands * lines * (columns * across.outputs + across.taps - 1) * shape.channels
         weights = 4.0 * points * shape.depth * self.filters(shape)
         again = _READ_AGAIN * weights * (bands - 1) if weights > CACHE_BYTES else 0.0
-        idle = math.ceil(bands / machine.threads) * machine.threads / bands
         held = 4 * points * self.block * columns * (shape.channels + self.panel)
         spilled = max(1.0, held / (2 * CACHE_BYTES)) ** 0.5
-        return ((products / speed + moved * spilled + padded) * idle + again) + _READ * weights
+        return ((products / speed + moved * spilled + padded) * machine.idle(bands) + again) + _READ * weights
 
 
 def _lanes_lost(channels: int, machine: Machine) -> float:

@@ -61,6 +61,10 @@ class Machine:
         wide = lanes >= 16 or target.attrs.get("mtriple", "").startswith(("aarch64", "arm64"))
         return cls(lanes=lanes, accumulators=24 if wide else 12, threads=int(target.attrs.get("num-cores", 1)))
 
+    def idle(self, tasks: int) -> float:
+        """Return how many times as long equal tasks take as if they could be divided among the threads evenly."""
+        return math.ceil(tasks / self.threads) * self.threads / tasks
+
     def rows(self, vectors: int) -> int:
         """Return of how many rows a tile of so many vectors may be, beside whose sums a row's operands have room."""
         free = self.accumulators * 4 // 3 - vectors - 1

@@ -14,19 +14,21 @@ from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
 
-FUNCTIONS = """
-import json, sys
+FUNCTIONS = r"""
+import json, re, sys
 import tvm
 from tuner.engines.relax import chains, importing, lowering, schedules
 importing.install()
 path, target = sys.argv[1:]
 told = {}
-for rewrite in (False, True):
-    build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "rewrite": rewrite})
+for rewrite, threads in ((False, 1), (True, 1), (True, 2)):
+    build = lowering.Lowering.of({"model": path, "target": target, "threads": threads, "rewrite": rewrite})
     module = lowering.lower(importing.load(path), build)
     chained = [each for name, each in module.functions_items() if name.name_hint.startswith(chains.CHAINED)]
-    rules = [schedules.fitting(tvm.IRModule({"main": each}), build.target)[0] for each in chained]
-    told[str(rewrite)] = rules
+    fitting = [schedules.fitting(tvm.IRModule({"main": each}), build.target) for each in chained]
+    told.setdefault("rules", []).append([rule for rule, _ in fitting])
+    shared = [re.findall(r"T.parallel\(T.int64\((\d+)", schedule.mod.script()) for _, schedule in fitting]
+    told.setdefault("tasks", []).append([[int(count) for count in each] for each in shared])
 print(json.dumps(told))
 """
 
@@ -37,7 +39,11 @@ def test_rewritten_networks_chain_convolutions_and_search_their_bands(
     """Also on two threads, and with records of other bands."""
     model, specs = asking.prepare(reference, networks.bottlenecks(), tmp_path)
     inputs = asking.make_inputs(reference, specs, tmp_path)
-    assert asking.told_inside("relax", FUNCTIONS, model, target) == {"False": [], "True": ["_chained"] * 5}
+    told = asking.told_inside("relax", FUNCTIONS, model, target)
+    assert told["rules"] == [[], ["_chained"] * 5, ["_chained"] * 5]
+    *in_one_thread, in_two = told["tasks"]
+    assert in_one_thread == [[], [[]] * 5]
+    assert all(tasks > 1 for [tasks] in in_two), in_two
     own = {**place, "model": str(model), "rewrite": True}
     extracted = relax.request("extract", {**own, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
     chained = [task for task in extracted if task["name"].startswith("chained")]

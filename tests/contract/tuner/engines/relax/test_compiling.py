@@ -73,7 +73,7 @@ def test_large_weights_are_stored_in_the_order_of_use(
     assert (len(stored), stored[-2]) == (dimensions, 64)
 
 
-@pytest.mark.parametrize("network", [lambda: networks.attention(size=64, length=32), networks.wide_depthwise])
+@pytest.mark.parametrize("network", [lambda: networks.attention(size=64, length=64), networks.wide_depthwise])
 def test_threads_change_no_results(
     relax: EngineSession, reference: EngineSession, target: str, tmp_path: Path, network: Callable[[], bytes]
 ) -> None:

@@ -62,7 +62,7 @@ def compile_module(module: Any, target: Any, path: str) -> tuple[str, str] | Non
 
     def make() -> None:
         with target:
-            built = tvm.tirx.build(kernels.finish(module, target), target=target, pipeline=kernels.PIPELINE)
+            built = tvm.tirx.build(kernels.finish(module, target), target=target, pipeline=kernels.pipeline(target))
             built.export_library(path, fcompile=CANDIDATES.linker(target))
 
     try:

@@ -199,7 +199,7 @@ def _build(module: Any, target: Any, form: str, workspaces: Workspaces) -> Any:
                 module,
                 target,
                 relax_pipeline=pipeline,
-                tir_pipeline=kernels.PIPELINE,
+                tir_pipeline=kernels.pipeline(target),
                 system_lib=form == "system-lib",
             )
 

@@ -9,11 +9,11 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tuner.engines.relax import prefetching, products
+from tuner.engines.relax import prefetching, products, targets
 from tuner.engines.runtime.workspaces import MOST_STACK_BYTES, ON_STACK
 
-PIPELINE = "tunesmith"
-"""Name of the pipeline for ``tvm.tirx.build``: TVM's own, with sums on the stack."""
+_OF_TVM, _OURS = "default", "tunesmith"
+"""Names of pipelines for ``tvm.tirx.build``: TVM's own, and the same with sums on the stack."""
 
 
 def finish(module: Any, target: Any) -> Any:
@@ -27,8 +27,14 @@ def finishing(target: Any) -> Any:
     return tvm.transform.module_pass(lambda module, _context: finish(module, target), opt_level=0, name="FinishKernels")
 
 
-def _pipeline() -> tuple[Any, Any, Any]:
-    passes, finish_host, finish_device = tirx.get_tir_pipeline("default")
+def pipeline(target: Any) -> str:
+    """Return the name of the pipeline for ``tvm.tirx.build``."""
+    # For a GPU, the memory that a function of the host asks for is the device's.
+    return _OF_TVM if targets.is_gpu(target) else _OURS
+
+
+def _with_sums_on_stack() -> tuple[Any, Any, Any]:
+    passes, finish_host, finish_device = tirx.get_tir_pipeline(_OF_TVM)
     return passes, lambda: tvm.transform.Sequential([_keep_on_stack, finish_host()]), finish_device
 
 
@@ -51,4 +57,4 @@ def _keep_on_stack(function: Any, _module: Any, _context: Any) -> Any:
     return function.with_body(tvm_ffi.structural_mutate(function.body, [(tirx.AllocBuffer, annotated)]))
 
 
-tirx.register_tir_pipeline(PIPELINE, _pipeline)
+tirx.register_tir_pipeline(_OURS, _with_sums_on_stack)

@@ -68,7 +68,7 @@ def build():
         schedule.parallel(panel)
     target = tvm.target.Target({"kind": "llvm", "mcpu": native, "num-cores": threads})
     module = tvm.IRModule({"product": schedule.mod["main"].with_attr("global_symbol", "product")})
-    return tvm.tirx.build(kernels.finish(module, target), target=target, pipeline=kernels.PIPELINE)
+    return tvm.tirx.build(kernels.finish(module, target), target=target, pipeline=kernels.pipeline(target))
 
 tensor, source = tvm.runtime.tensor, lambda module: module.inspect_source("ll")
 """

@@ -58,3 +58,6 @@ def _keep_on_stack(function: Any, _module: Any, _context: Any) -> Any:
 
 
 tirx.register_tir_pipeline(_OURS, _with_sums_on_stack)
+
+# Otherwise TVM makes a plain loop of a vectorized one that rounds, and LLVM vectors of half the width or none.
+tvm.ir.register_op_attr("tirx.nearbyint", "TVectorizable", True)

@@ -1,8 +1,9 @@
 """Conversion of products to operands of 16 or 8 bits, for builds in bf16 and int8; other operators stay in float32.
 
 An image that a convolution reads is stored only in narrow numbers, for all its readers: that is fewer bytes, and the
-rounding is fused into the operator that produces the image. Other tensors are stored in float32 as well, for operators
-such as residual additions.
+rounding is fused into the operator that produces the image. So is a quantized image that a depthwise convolution
+reads, although no instruction multiplies its bytes. Other tensors are stored in float32 as well, for operators such as
+residual additions.
 
 In bf16, any product may be narrow. The onnx engine's ``narrowing`` marks a layer that must stay in float32 by a cast of
 its data from float32 to float32. In int8, products are narrow whose operands are integers (``quantized``); an unsigned
@@ -16,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
 from tuner.engines.relax import calls, products, quantized
 from tuner.engines.relax.machines import vector_width
 from tuner.engines.relax.products import Numbers
 
 _DTYPE = "float32"
+_LARGEST, _INTEGERS = (tirx.const(each, _DTYPE) for each in (255, 1.5 * 2**23))
 _FEWEST_LANES = 4
 """Minimum vector width."""
 _FEWEST = 16
@@ -47,7 +49,8 @@ def narrow(module: Any, precision: str, keeps: Callable[[Any], bool]) -> Any:
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
             mutator.convert(variable, function)
-    return mutator.builder_.get()
+    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
+    return tvm.transform.Sequential(passes)(mutator.builder_.get())
 
 
 class _Bfloat16:
@@ -63,12 +66,20 @@ class _Bfloat16:
         value = calls.origin(call.args[0], self._values)
         return not (calls.operator(value) == "relax.astype" and value.args[0].ty.dtype == value.ty.dtype)
 
+    def widens(self, call: Any) -> bool:  # noqa: ARG002 - as the other
+        """Return whether a call is a depthwise convolution that reads stored numbers."""
+        return False
+
     def zero(self, variable: Any) -> int | None:  # noqa: ARG002 - as the other
         """Return the stored number that is 0; None if it is 0 for all data."""
         return None
 
-    def stored(self, number: Any) -> Any:
-        """Return the expression of a stored number: the nearest bfloat16, ties to even."""
+    def storing(self, variable: Any) -> tuple[Any, Callable[..., Any]]:
+        """Return a variable and the function of its numbers, and zero points, that returns what is stored."""
+        return variable, self._stored
+
+    def _stored(self, number: Any) -> Any:
+        """Return the expression of the nearest bfloat16, ties to even."""
         found = tirx.reinterpret(products.GROUP, number)
         odd = found >> _bits(16) & _bits(1)
         return (found + _bits(0x7FFF) + odd >> _bits(16)).astype(self.numbers.stored)
@@ -95,6 +106,9 @@ class _Bytes:
     def __init__(self, values: calls.Bindings) -> None:
         self._values = values
 
+    def widens(self, call: Any) -> bool:
+        return _is_depthwise(call) and quantized.rounding(call.args[0], self._values) is not None
+
     def takes(self, call: Any) -> bool:
         weights = call.args[1]
         return (
@@ -109,11 +123,23 @@ class _Bytes:
             raise ValueError("only data of products that it takes are stored")
         return found
 
-    def stored(self, number: Any, zero: Any) -> Any:
-        return (number + zero).astype(self.numbers.stored)
+    def storing(self, variable: Any) -> tuple[Any, Callable[..., Any]]:
+        found = quantized.rounding(variable, self._values)
+        return (variable, self._stored) if found is None or found.data is None else (found.data, self._rounded)
 
-    def read(self, number: Any, zero: Any) -> Any:
-        return number.astype(_DTYPE) - zero
+    def _stored(self, number: Any, zero: Any = None) -> Any:
+        return (number if zero is None else number + zero).astype(self.numbers.stored)
+
+    def _rounded(self, number: Any, zero: Any = None) -> Any:
+        """Return the expression of the nearest byte, ties to even."""
+        least = tirx.const(0.0, _DTYPE) if zero is None else -zero
+        limited = tirx.max(tirx.min(number, _LARGEST + least), least)
+        # The nearest integer of a small number is in the lowest bits of its sum with 1.5 × 2²³.
+        found = tirx.reinterpret("int32", limited + _INTEGERS)
+        return (found if zero is None else found + zero.astype("int32")).astype(self.numbers.stored)
+
+    def read(self, number: Any, zero: Any = None) -> Any:
+        return number.astype(_DTYPE) if zero is None else number.astype(_DTYPE) - zero
 
     def weights(self, values: Any) -> Any:
         return values.astype("int8").view("uint8").astype("uint32")
@@ -145,7 +171,7 @@ class _Narrowing(relax.PyExprMutator):
     def convert(self, variable: Any, function: Any) -> None:
         bindings = calls.bindings(function)
         self._values.update({each.var: each.value for each in bindings})
-        narrow = [each.value for each in bindings if self._is_narrow(each.value)]
+        narrow = [each.value for each in bindings if self._kind.widens(each.value) or self._is_narrow(each.value)]
         self._images = {each.args[0] for each in narrow if calls.operator(each) == calls.CONVOLUTION}
         self.builder_.update_func(variable, self.builder_.normalize(self.visit_expr(function)))
 
@@ -167,7 +193,9 @@ class _Narrowing(relax.PyExprMutator):
     def _store(self, variable: Any, value: Any, *, is_whole: bool = False) -> Any:
         key = (variable, is_whole)
         if key not in self._stored:
-            compute = _elementwise(self._kind.stored, self._kind.numbers if is_whole else None)
+            source, stored = self._kind.storing(variable)
+            compute = _elementwise(stored, self._kind.numbers if is_whole else None)
+            value = value if source is variable else self.visit_expr(source)
             self._stored[key] = self._emit("rounded", compute, value, *self._zero(variable))
         return self._stored[key]
 
@@ -177,7 +205,7 @@ class _Narrowing(relax.PyExprMutator):
     def _zero(self, variable: Any, *, is_group: bool = False) -> list[Any]:
         """Return the zero point, or a group of it, as a tensor, so that functions which differ in it alone are one."""
         zero = self._kind.zero(variable)
-        if zero is None:
+        if not zero:
             return []
         value = np.array([zero * self._kind.numbers.repeated], products.GROUP) if is_group else np.array([zero], _DTYPE)
         return [relax.const(value)]
@@ -187,6 +215,10 @@ class _Narrowing(relax.PyExprMutator):
         return self._store(variable, plain(variable), is_whole=is_whole)
 
     def visit_call_(self, call: Any) -> Any:
+        if calls.operator(call) == "relax.round" and quantized.is_sum_of_integers(call.args[0], self._values):
+            return self.visit_expr(call.args[0])
+        if self._kind.widens(call):
+            return self._widened(call)
         if not self._is_narrow(call):
             return self.visit_expr_post_order(call)
         (data, other), numbers = call.args, self._kind.numbers
@@ -199,6 +231,21 @@ class _Narrowing(relax.PyExprMutator):
         if right is None:
             right = self._emit("packed", lambda each: products.grouped(numbers, each), self._narrowed(other))
         return self._multiply("matmul", lambda *each: products.matrix_product(numbers, *each), call, left, right)
+
+    def _widened(self, call: Any) -> Any:
+        """Emit a depthwise convolution of stored numbers, each of which is read as float32 where it is used."""
+        data, weights = call.args
+        read, attributes = _elementwise(self._kind.read), call.attrs
+
+        def compute(image: Any, kernel: Any, *zero: Any) -> Any:
+            sizes = (list(map(int, each)) for each in (attributes.strides, attributes.padding, attributes.dilation))
+            layouts = {"data_layout": attributes.data_layout, "kernel_layout": attributes.kernel_layout}
+            return topi.nn.conv(read(image, *zero), kernel, *sizes, int(attributes.groups), **layouts)
+
+        return self.builder_.call_te(
+            compute, self._narrowed(data), weights, *self._zero(data), primfunc_name_hint="conv2d",
+            primfunc_attrs={"op_pattern": calls.FUSES_ELEMENTWISE},
+        )  # fmt: skip
 
     def _multiply(self, name: str, compute: Callable[..., Any], call: Any, *operands: Any) -> Any:
         sums = self.builder_.call_te(
@@ -264,6 +311,13 @@ def _fits(value: Any) -> bool:
         return len(other.ty.shape.values) == 2
     outer, others = (list(map(int, each.ty.shape.values))[:-2] for each in (data, other))
     return outer == others and min(rows, depth) >= _FEWEST
+
+
+def _is_depthwise(value: Any) -> bool:
+    if not calls.is_image_convolution(value):
+        return False
+    *_, inputs, filters = (int(size) for size in value.args[1].ty.shape.values)
+    return inputs == 1 and int(value.attrs.groups) == filters == int(value.args[0].ty.shape.values[-1])
 
 
 def _convolution(numbers: Numbers, attributes: Any) -> Callable[..., Any]:

@@ -67,7 +67,7 @@ class _SpellingOut(relax.PyExprMutator):
                 return self.visit_expr_post_order(call)
             integers = self._as_integers(rounded)
             return relax.op.multiply(integers, _filled(rounded.data, rounded.scale))
-        if name == calls.MATRIX_PRODUCT or (name == calls.CONVOLUTION and int(call.attrs.groups) == 1):
+        if name in (calls.MATRIX_PRODUCT, calls.CONVOLUTION):
             rounded, weights = self._rounded(self._value(call.args[0])), self._weights(call.args[1])
             if rounded and weights and _has_scales_of_columns(name, *weights):
                 return self._product(call, rounded, *weights)
@@ -115,10 +115,7 @@ class _SpellingOut(relax.PyExprMutator):
         if key not in self._integers:
             value = relax.op.divide(self.visit_expr(rounded.data), _filled(rounded.data, rounded.scale))
             value = relax.op.round(self.builder_.emit(value))
-            steps = [(relax.op.maximum, 0), (relax.op.minimum, _LARGEST)]
-            if rounded.zero:
-                steps = [(relax.op.add, rounded.zero), *steps, (relax.op.subtract, rounded.zero)]
-            for operator, number in steps:
+            for operator, number in ((relax.op.maximum, -rounded.zero), (relax.op.minimum, _LARGEST - rounded.zero)):
                 value = operator(self.builder_.emit(value), _filled(rounded.data, number))
             self._integers[key] = self.builder_.emit(value)
         return self._integers[key]
@@ -156,32 +153,77 @@ def _number(value: Any) -> float | None:
 
 
 def zero_point(variable: Any, values: calls.Bindings) -> int | None:
-    """Return what makes a variable's data unsigned bytes if it is added to them; None unless they were rounded.
+    """Return what makes a variable's data unsigned bytes if it is added to them; None unless they were rounded."""
+    found = rounding(variable, values)
+    return found and found.zero
 
-    Such data were rounded, shifted by an integer, limited to a range of 256 integers at most, and shifted again: by
-    ``spell_out``, or by the onnx engine, which replaces quantized operators.
+
+@dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """How a variable's data were made integers."""
+
+    zero: int
+    """What makes the integers unsigned bytes if it is added to them."""
+    data: Any | None
+    """The variable of which they are the nearest ones in the range of these bytes; None if they were moved or changed
+    since."""
+
+
+def rounding(variable: Any, values: calls.Bindings) -> Rounding | None:
+    """Return how a variable's data were made integers of a range of 256 at most; None unless they were.
+
+    They were rounded, shifted by an integer, limited, and shifted again: by ``spell_out``, or by the onnx engine, which
+    replaces quantized operators.
     """
+    passed = [variable]
+
+    def before(operand: Any) -> Any:
+        passed.append(operand)
+        return calls.origin(operand, values)
+
     value = calls.origin(variable, values)
     shift: float | None = 0.0
     if calls.operator(value) == "relax.subtract":
-        shift, value = _number(value.args[1]), calls.origin(value.args[0], values)
+        shift, value = _number(value.args[1]), before(value.args[0])
     limits: dict[str, float | None] = {}
     while calls.operator(value) in _LIMITS and calls.operator(value) not in limits:
         limits[calls.operator(value)] = _number(value.args[1])
-        value = calls.origin(value.args[0], values)
+        value = before(value.args[0])
     numbers = [shift, *map(limits.get, _LIMITS)]
     if calls.operator(value) == "relax.add":
         numbers.append(_number(value.args[1]))
-        value = calls.origin(value.args[0], values)
+        value = before(value.args[0])
     integers = [int(each) for each in numbers if each is not None and each.is_integer()]
     if calls.operator(value) != _ROUND or len(integers) < len(numbers):
         return None
-    shifted, least, most, *_ = integers
+    shifted, least, most, *added = integers
     # Zeros that were put around the data in between lie within the limits, too.
-    fits = least <= 0 <= most and most - least <= _LARGEST and 0 <= shifted - least <= _LARGEST
-    return shifted - least if fits else None
+    if not (least <= 0 <= most and most - least <= _LARGEST and 0 <= shifted - least <= _LARGEST):
+        return None
+    is_moved = any(calls.origin(each, values) is not values.get(each) for each in passed)
+    is_whole = not is_moved and most - least == _LARGEST and (added or [0]) == [shifted]
+    return Rounding(zero=shifted - least, data=value.args[0] if is_whole else None)
+
+
+def is_sum_of_integers(variable: Any, values: calls.Bindings) -> bool:
+    """Return whether a variable's data are sums of products of integers, which may include constant ones."""
+    value: Any = values.get(variable)
+    if calls.operator(value) == "relax.add":
+        if not _is_whole(calls.constant(value.args[1])):
+            return False
+        value = values.get(value.args[0])
+    if calls.operator(value) == "relax.strided_slice":
+        value = values.get(value.args[0])
+    if calls.operator(value) not in (calls.CONVOLUTION, calls.MATRIX_PRODUCT):
+        return False
+    return _is_whole(calls.constant(value.args[1])) and rounding(value.args[0], values) is not None
+
+
+def _is_whole(values: Any | None) -> bool:
+    """Return whether the numbers of a constant are integers; not if there is no constant."""
+    return values is not None and bool((values == np.rint(values)).all())
 
 
 def are_bytes(values: Any) -> bool:
     """Return whether numbers are integers of a signed byte."""
-    return bool(np.all((values == np.rint(values)) & (values >= -128) & (values < 128)))
+    return _is_whole(values) and bool(np.all((values >= -128) & (values < 128)))

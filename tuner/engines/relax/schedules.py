@@ -507,7 +507,7 @@ def _transpose(schedule: Any, others: list[Any], crossed: Any, last: Any) -> Non
     outer_row, row = schedule.split(crossed, [None, rows])
     outer_column, column = schedule.split(last, [None, columns])
     schedule.reorder(*others, outer_row, outer_column, row, column)
-    if columns > 1:
+    if columns >= _FEWEST_LANES:
         schedule.vectorize(column)
 
 

@@ -98,6 +98,27 @@ for precision in ("f32", "bf16"):
     told.append(found)
 print(json.dumps(told))
 """
+READ = """
+import json, sys
+from tuner.engines.relax import importing, lowering
+importing.install()
+build = lowering.Lowering.of({"model": sys.argv[1], "target": sys.argv[2], "threads": 1, "rewrite": True})
+module = lowering.lower(importing.load(sys.argv[1]), build)
+functions = {name.name_hint: each for name, each in module.functions_items() if "conv2d" in name.name_hint}
+print(json.dumps({name: str(each.params[0].dtype) for name, each in functions.items()}))
+"""
+ROUNDED = """
+import json, sys
+from tuner.engines.relax import compiling, importing, lowering, schedules
+from tuner.engines.relax.release import RELEASE
+from tuner.engines.runtime.workspaces import Workspaces
+importing.install()
+build = lowering.Lowering.of({"model": sys.argv[1], "target": sys.argv[2], "threads": 1})
+scheduled = schedules.apply(lowering.lower(importing.load(sys.argv[1]), build), build.target)
+executable = compiling._build(lowering.finish(scheduled, build.target), build.target, "shared", Workspaces(RELEASE))
+lines = "".join(each.inspect_source("asm") for each in executable.mod.imports).splitlines()
+print(json.dumps([line for line in lines if "vrndscale" in line or "vround" in line]))
+"""
 TARGET = "llvm -mcpu=znver4"
 
 
@@ -213,6 +234,25 @@ def test_quantized_models_compute_in_bytes_where_they_may_be_rewritten(
         [output] = asking.compare_with_model(reference, model, inputs, actual)
         assert output["max_rel"] < 1e-5
     assert names[0] == names[3], "builds do not change what others import"
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_depthwise_convolutions_read_bytes(reference: EngineSession, tmp_path: Path, is_replaced: bool) -> None:
+    """In both forms of quantized models: that of users, and that which preparing replaces."""
+    network = networks.quantized_operators(is_signed=True) if is_replaced else networks.signed_bytes()
+    model = tmp_path / "uploaded.onnx"
+    model.write_bytes(network)
+    prepared = asking.prepare(reference, network, tmp_path)[0] if is_replaced else model
+    read = asking.told_inside("relax", READ, prepared, TARGET)
+    assert [dtype for name, dtype in read.items() if "narrow" not in name] == ["uint8"], read
+
+
+def test_rounding_has_whole_vectors(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(networks.rounding())
+    lines = asking.told_inside("relax", ROUNDED, model, TARGET)
+    assert lines
+    assert all("%zmm" in line for line in lines), lines
 
 
 @pytest.mark.parametrize(("precision", "is_signed"), [needing("int8", True), needing("int8", False)])

@@ -79,6 +79,11 @@ def activations() -> bytes:
     return models.model(nodes, inputs={"x": (1, 12, 48)}, outputs={"y": (1, 12, 48)}, tensors=tensors, opset=20)
 
 
+def rounding() -> bytes:
+    """``x`` [4, 48] to ``y`` alike, and nothing else."""
+    return models.model([_node("Round", ["x"], ["y"])], inputs={"x": (4, 48)}, outputs={"y": (4, 48)})
+
+
 def rows(columns: int) -> bytes:
     """Operators along the last axis of ``x`` [2, 40, columns], and along the last two."""
     axes = {"last": [-1], "both": [1, 2]}
@@ -562,16 +567,16 @@ def stacked_convolutions() -> bytes:
 
 
 def quantized_operators(*, is_signed: bool) -> bytes:
-    """Two convolutions of bytes, the first with borders and a pool behind it: ``image`` [1, 3, 13, 13] in float32 to
-    ``y`` [1, 24, 4, 4]."""
+    """Three convolutions of bytes, the first with borders and a pool behind it, the second depthwise, to bytes that are
+    not negative: ``image`` [1, 3, 13, 13] in float32 to ``y`` [1, 32, 4, 4]."""
     source = random.Random(0)  # noqa: S311 - weights, not secrets
-    kind, zero = (_INT8, -7) if is_signed else (_UINT8, 121)
-    tensors = [tensor("zero", (), kind, struct.pack("b", zero))]
-    scales = {"image_scale": 0.03, "first_scale": 0.05, "second_scale": 0.2}
-    tensors += [tensor(name, (), _FLOAT, struct.pack("<f", value)) for name, value in scales.items()]
-    nodes = [_node("QuantizeLinear", ["image", "image_scale", "zero"], ["bytes"])]
+    kind, letter, zero, least = (_INT8, "b", -7, -128) if is_signed else (_UINT8, "B", 121, 0)
+    scales = {"image": (0.03, zero), "first": (0.05, zero), "apart": (0.05, least), "second": (0.2, zero)}
+    tensors = [tensor(f"{name}_scale", (), _FLOAT, struct.pack("<f", scale)) for name, (scale, _) in scales.items()]
+    tensors += [tensor(f"{name}_zero", (), kind, struct.pack(letter, each)) for name, (_, each) in scales.items()]
+    nodes = [_node("QuantizeLinear", ["image", "image_scale", "image_zero"], ["bytes"])]
 
-    def convolution(data: str, scale: str, shape: tuple[int, ...], result: str, **how: Any) -> None:
+    def convolution(data: str, before: str, shape: tuple[int, ...], result: str, **how: Any) -> None:
         tensors.append(tensor(f"{result}_w", shape, _INT8, source.randbytes(math.prod(shape))))
         own = [source.uniform(0.001, 0.002) for _ in range(shape[0])]
         tensors.append(tensor(f"{result}_scales", shape[:1], _FLOAT, struct.pack(f"<{len(own)}f", *own)))
@@ -579,15 +584,17 @@ def quantized_operators(*, is_signed: bool) -> bytes:
         biases = [source.randint(-999, 999) for _ in own]
         tensors.append(tensor(f"{result}_b", shape[:1], _INT32, struct.pack(f"<{len(own)}i", *biases)))
         weights = [f"{result}_w", f"{result}_scales", f"{result}_zeros"]
-        given = [data, scale, "zero", *weights, f"{result}_scale", "zero", f"{result}_b"]
+        own_scale, given_scale = ([f"{name}_scale", f"{name}_zero"] for name in (result, before))
+        given = [data, *given_scale, *weights, *own_scale, f"{result}_b"]
         nodes.append(_node("QLinearConv", given, [result], kernel_shape=list(shape[2:]), **how))
 
-    convolution("bytes", "image_scale", (16, 3, 3, 3), "first", pads=[1, 1, 1, 1])
+    convolution("bytes", "image", (16, 3, 3, 3), "first", pads=[1, 1, 1, 1])
     nodes.append(_node("MaxPool", ["first"], ["largest"], kernel_shape=[2, 2], strides=[2, 2]))
-    convolution("largest", "first_scale", (24, 16, 3, 3), "second")
-    nodes.append(_node("DequantizeLinear", ["second", "second_scale", "zero"], ["y"]))
+    convolution("largest", "first", (16, 1, 3, 3), "apart", pads=[1, 1, 1, 1], group=16)
+    convolution("apart", "apart", (32, 16, 3, 3), "second")
+    nodes.append(_node("DequantizeLinear", ["second", "second_scale", "second_zero"], ["y"]))
     return models.model(
-        nodes, inputs={"image": (1, 3, 13, 13)}, outputs={"y": (1, 24, 4, 4)}, tensors=tensors, opset=17
+        nodes, inputs={"image": (1, 3, 13, 13)}, outputs={"y": (1, 32, 4, 4)}, tensors=tensors, opset=17
     )
 
 

@@ -155,7 +155,7 @@ def _number(value: Any) -> float | None:
 def zero_point(variable: Any, values: calls.Bindings) -> int | None:
     """Return what makes a variable's data unsigned bytes if it is added to them; None unless they were rounded."""
     found = rounding(variable, values)
-    return found and found.zero
+    return None if found is None else found.zero
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from tuner.engines.onnx import arrays, comparing, models, sessions
-from tuner.engines.onnx.rewriting import graphs, groups, lines, resized, rows, taps, transposed, volumes
+from tuner.engines.onnx.rewriting import graphs, groups, lines, resized, rows, summed, taps, transposed, volumes
 from tuner.engines.onnx.rewriting.aligned import padding
 from tuner.engines.onnx.rewriting.plain import (
     attention,
@@ -39,6 +39,7 @@ their names, types and shapes. A pass must leave subgraphs and unknown operators
 """
 
 PASSES: dict[str, Pass] = {
+    "summed": summed.apply,
     "taps": taps.apply,
     "volumes": volumes.apply,
     "lines": lines.apply,

@@ -64,7 +64,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     schedule.reorder(*outer, *reduced, *inner)
     outermost = place = schedule.fuse(*outer)
     padded = _padded(schedule, block) if outer[-1].same_as(outer_column) else None
-    bands = _bands(schedule, padded, math.prod(extents[:-2]), machine) if padded else 1
+    bands = _bands(schedule, padded, extents[:-2], machine) if padded else 1
     if bands > 1:
         outermost, place = schedule.split(place, [bands, None])
         schedule.compute_at(padded, outermost, preserve_unit_loops=True)
@@ -148,17 +148,24 @@ def _padded(schedule: Any, block: Any) -> Any | None:
     return alone[0] if alone else None
 
 
-def _bands(schedule: Any, padded: Any, lines: int, machine: Machine) -> int:
+def _bands(schedule: Any, padded: Any, extents: list[int], machine: Machine) -> int:
     """Return in how many bands of lines the input is padded, each just before it is read from the cache.
 
     Neighbouring bands both have the lines at their border, so that bands of a few lines would cost more than they gain.
+    A band with parts of two images would have all the lines of both.
+
+    ``extents``: of the loops over images and their lines, the innermost last.
     """
-    size, threads = _bytes(schedule.get(padded).writes[0].source), machine.threads
+    size, threads, lines = _bytes(schedule.get(padded).writes[0].source), machine.threads, math.prod(extents)
     if size <= CACHE_BYTES:
         return 1
-    counts = divisors(lines, lines // _FEWEST_LINES)
+    counts = [
+        bands
+        for bands in divisors(lines, lines // _FEWEST_LINES)
+        if extents[-1] % (lines // bands) == 0 or lines // bands % extents[-1] == 0
+    ]
     even = [bands for bands in counts if bands % threads == 0 or bands >= _UNEVEN * threads]
-    return next((bands for bands in even if bands * CACHE_BYTES >= size), 1)
+    return next((bands for bands in even if bands * CACHE_BYTES >= size), max(even, default=1))
 
 
 def _group(schedule: Any, block: Any, columns: int) -> int:

@@ -80,15 +80,19 @@ tiles = [machine.tile(*sizes) for sizes in ((14, 80), (14, 48), (7, 1))]
 print(json.dumps({
     "products": [[each.rows, each.vectors, each.width] for each in tiles],
     "depthwise": sorted({int(size) for size in re.findall(r"T.unroll[(]T.int64[(]([0-9]+)", script)}),
+    "padded": [int(size) for size in re.findall(r"[0-9]+", re.search(r"ax0, .*T.grid(.*):", script)[1])[1::2]],
 }))
 """
 
 
 def test_tiles_are_the_quickest_by_estimate(reference: EngineSession, tmp_path: Path) -> None:
-    """Whole vectors come before few loads; a depthwise tile is one vector wide and as many rows as registers hold."""
+    """Whole vectors come before few loads; a depthwise tile is one vector wide and as many rows as registers hold.
+
+    Its input is padded in bands of lines, of one image each.
+    """
     model, _ = asking.prepare(reference, networks.wide_depthwise(), tmp_path)
     found = asking.told_inside("relax", TILES, model)
-    assert found == {"products": [[14, 1, 16], [7, 3, 16], [7, 1, 1]], "depthwise": [1, 16]}
+    assert found == {"products": [[14, 1, 16], [7, 3, 16], [7, 1, 1]], "depthwise": [1, 14], "padded": [1, 29, 57, 48]}
 
 
 TENSORS = """

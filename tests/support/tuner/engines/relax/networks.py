@@ -211,10 +211,10 @@ def padded_by_attributes() -> bytes:
 
 
 def wide_depthwise() -> bytes:
-    """A padded depthwise convolution of more than a cache holds: ``x`` [2, 48, 64, 64] to ``y`` [2, 48, 32, 32]."""
+    """A padded depthwise convolution of more than a cache holds: ``x`` [3, 48, 56, 56] to ``y`` [3, 48, 28, 28]."""
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2], kernel_shape=[3, 3], group=48)]
-    inputs, outputs = {"x": (2, 48, 64, 64)}, {"y": (2, 48, 32, 32)}
+    inputs, outputs = {"x": (3, 48, 56, 56)}, {"y": (3, 48, 28, 28)}
     return models.model(nodes, inputs=inputs, outputs=outputs, tensors=[_floats("w", (48, 1, 3, 3), weights)])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tuner.engines.onnx import comparing, models, sessions
+from tuner.engines.onnx import comparing, models, ordering, sessions
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.onnx.rewriting import graphs, inlining
 from tuner.engines.protocol.serving import EngineFailure
@@ -76,7 +76,7 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onn
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.output):
             kept.append(node)
-            wanted.update(graphs.read_by(node))
+            wanted.update(ordering.read_by(node))
     return kept[::-1]
 
 

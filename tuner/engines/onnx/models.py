@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from tuner.engines.onnx import external, vetting
+from tuner.engines.onnx import external, ordering, vetting
 from tuner.engines.onnx.vetting import refuse, shown
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -37,7 +37,9 @@ def read(path: str) -> onnx.ModelProto:
             model = external.read(file, Path(path)) if external.is_archive(file) else _parsed(Path(path))
     except OSError as error:
         raise EngineFailure("invalid_model", f"cannot read the model: {error.strerror}") from error
-    check(model)
+    _vet(model)
+    ordering.sort(model.graph)
+    _check_form(model)
     return model
 
 
@@ -75,9 +77,17 @@ def _what(path: Path) -> str:
 
 def check(model: onnx.ModelProto) -> None:
     """Raise EngineFailure ``invalid_model`` or ``unsupported_operators`` if vetting or ``onnx.checker`` rejects it."""
+    _vet(model)
+    _check_form(model)
+
+
+def _vet(model: onnx.ModelProto) -> None:
     if not model.HasField("graph"):
         raise refuse("not_onnx", "the file contains no graph")
     vetting.check(model)
+
+
+def _check_form(model: onnx.ModelProto) -> None:
     try:
         onnx.checker.check_model(_standard(weights.checkable(model)))
     except (onnx.checker.ValidationError, ValueError) as error:

@@ -228,6 +228,7 @@ def _folded(
     except EngineFailure:
         return None
     _name_constants(folded, static)
+    _widen_constants(folded)
     if any(node.domain not in models.STANDARD_DOMAINS for node in folded.graph.node):
         return None
     # The optimizer imports its own operator sets even if it does not use them.
@@ -259,6 +260,28 @@ def _name_constants(folded: onnx.ModelProto, static: onnx.ModelProto) -> None:
         tensor.name = names.get(tensor.name, tensor.name)
     for node in importing.every_node(folded.graph.node):
         node.input[:] = [names.get(name, name) for name in node.input]
+
+
+def _widen_constants(folded: onnx.ModelProto) -> None:
+    """Convert constants in float16 that are read as float32 alone, in place.
+
+    ONNX Runtime has no products in float16 for CPUs. It puts conversions around them after it has folded constants.
+    """
+    graph = folded.graph
+    narrow = {each.name: each for each in graph.initializer if each.data_type == onnx.TensorProto.FLOAT16}
+    casts = [
+        node
+        for node in graph.node
+        if node.op_type == "Cast" and node.input[0] in narrow and graphs.attribute(node, "to") == onnx.TensorProto.FLOAT
+    ]
+    outputs = {value.name for value in graph.output}
+    made = {node.output[0]: narrow[node.input[0]] for node in casts if node.output[0] not in outputs}
+    if not made:
+        return
+    graphs.replace_nodes(graph, [node for node in graph.node if node.output[0] not in made])
+    for name, tensor in made.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(weights.array(tensor).astype("float32"), name))
+    graphs.drop_unused(graph)
 
 
 def _values(model: onnx.ModelProto) -> set[str]:

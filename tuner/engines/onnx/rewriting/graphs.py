@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tuner.engines.onnx import models, sessions
+from tuner.engines.onnx import models, ordering, sessions
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.engines.runtime import importing, weights
 
@@ -135,28 +135,15 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def uses(graph: onnx.GraphProto) -> dict[str, int]:
     """Count how often each tensor is read, by nodes, by nodes of subgraphs, and as an output."""
-    return Counter(_read(graph))
-
-
-def _read(graph: onnx.GraphProto) -> Iterable[str]:
-    for node in graph.node:
-        yield from read_by(node)
-    yield from (value.name for value in graph.output)
-
-
-def read_by(node: onnx.NodeProto) -> Iterable[str]:
-    """Yield the names of tensors read by the node or its subgraphs, including tensors local to subgraphs."""
-    yield from (name for name in node.input if name)
-    for subgraph in importing.subgraphs(node.attribute):
-        yield from _read(subgraph)
+    return Counter(ordering.read(graph))
 
 
 def drop_unused(graph: onnx.GraphProto) -> None:
     """Remove nodes and initializers that nothing reads; nodes are sorted."""
-    read = Counter(_read(graph))
+    read = Counter(ordering.read(graph))
     for place in reversed(range(len(graph.node))):
         if not any(read[name] for name in graph.node[place].output):
-            read.subtract(read_by(graph.node[place]))
+            read.subtract(ordering.read_by(graph.node[place]))
             del graph.node[place]
     kept = [tensor for tensor in graph.initializer if read[tensor.name]]
     if len(kept) < len(graph.initializer):
@@ -191,7 +178,7 @@ class Names:
     """Generator of names that are unused in a graph."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        self._taken = set(_read(graph))
+        self._taken = set(ordering.read(graph))
         self._taken.update(name for node in graph.node for name in (node.name, *node.output))
         self._taken.update(tensor.name for tensor in graph.initializer)
         self._taken.update(value.name for value in graph.input)

@@ -294,3 +294,72 @@ def test_sizes_in_the_definition_of_an_operator_are_folded(tmp_path: Path) -> No
     operators = inside.run(_DEFINED, tmp_path)
     assert "ReduceMean" in operators
     assert not {"GroupNormalization", "Shape"} & set(operators)
+
+
+_HALVES = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from tuner.engines.onnx import preparing
+
+rng, path = np.random.default_rng(0), sys.argv[1] + "/model.onnx"
+info = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+weights = [numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
+           for name, shape in (("w", (8, 3, 3, 3)), ("b", (8,)), ("v", (6, 4)))]
+nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"]), helper.make_node("MatMul", ["c", "v"], ["y"])]
+graph = helper.make_graph(nodes, "g", [info("x", [1, 3, 8, 8])], [info("y", [1, 8, 6, 4])], weights)
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+onnx.save(convert_float_to_float16(model, keep_io_types=True), path)
+first = onnx.load(path).graph.node[0].op_type
+operators = preparing.prepare(path, {}, path + ".prepared")["operators"]
+kinds = {each.data_type for each in onnx.load(path + ".prepared").graph.initializer}
+told = [first, operators, sorted(kinds)]
+"""
+
+
+def test_models_that_onnx_runtime_converted_to_float16_are_read_and_computed_in_float32(tmp_path: Path) -> None:
+    """Its converter appends the conversion of the input, behind what reads it."""
+    first, operators, kinds = inside.run(_HALVES, tmp_path)
+    assert first == "Conv"
+    assert {name: count for name, count in operators.items() if name != "Cast"} == {"Conv": 1, "MatMul": 1}
+    assert operators.get("Cast", 0) < 2, "only the input may be rounded"
+    assert kinds == [1]
+
+
+_SHUFFLED = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx import models
+from tuner.engines.protocol.serving import EngineFailure
+
+rng, path = np.random.default_rng(0), sys.argv[1] + "/model.onnx"
+info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
+told = {"read": 0, "refused": ""}
+
+def save(nodes):
+    flag = numpy_helper.from_array(np.array(True), "flag")
+    graph = helper.make_graph(nodes, "g", [info("t0")], [info("y")], [flag])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+def shuffled(nodes):
+    return [nodes[place] for place in rng.permutation(len(nodes))]
+
+for _ in range(30):
+    nodes = [helper.make_node("Add", [f"t{rng.integers(at)}", f"t{at - 1}"], [f"t{at}"]) for at in range(1, 9)]
+    inner = [helper.make_node("Neg", ["t8"], ["n"]), helper.make_node("Add", ["n", "t7"], ["o"])]
+    bodies = [helper.make_graph(shuffled(inner), "b", [], [info("o")]) for _ in range(2)]
+    nodes.append(helper.make_node("If", ["flag"], ["y"], then_branch=bodies[0], else_branch=bodies[1]))
+    save(shuffled(nodes))
+    told["read"] += len(models.read(path).graph.node) == 9
+save([helper.make_node("Add", ["t0", "b"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
+      helper.make_node("Neg", ["b"], ["y"])])
+try:
+    models.read(path)
+except EngineFailure as failure:
+    told["refused"] = failure.code
+"""
+
+
+def test_nodes_may_be_in_any_order_unless_there_is_none(tmp_path: Path) -> None:
+    """ONNX Runtime reads such files, too."""
+    assert inside.run(_SHUFFLED, tmp_path) == {"read": 30, "refused": "invalid_model"}

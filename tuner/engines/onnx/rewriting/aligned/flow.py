@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tuner.engines.onnx import models
+from tuner.engines.onnx import models, ordering
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.aligned import worth
 from tuner.engines.runtime import weights
@@ -200,7 +200,7 @@ class Flow:
 
     def keep(self, node: onnx.NodeProto) -> None:
         """Emit the node unchanged, on tensors without padding."""
-        for name in graphs.read_by(node):
+        for name in ordering.read_by(node):
             self.remove_padding(name)
         self._nodes.append(node)
 

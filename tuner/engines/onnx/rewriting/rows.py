@@ -27,6 +27,7 @@ _NEVER = -1e30
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _REDUCTIONS = ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _POINTWISE = (*graphs.ELEMENTWISE, "Where")
+_CONVERSIONS = ("Cast", "DequantizeLinear", "QuantizeLinear")
 _SOFTMAX_OF_ONE_AXIS = 13
 """First operator set in which softmax does not flatten what follows its axis."""
 
@@ -71,11 +72,18 @@ class _Padding(graphs.GraphWalk[_Padded]):
     def __init__(self, model: onnx.ModelProto, lanes: int) -> None:
         super().__init__(model)
         self._lanes = lanes
+        self._weights = set(self.constants)
+        """Constants, and what quantized models convert from constants."""
+        self._weights |= {
+            node.output[0]
+            for node in model.graph.node
+            if node.op_type == "DequantizeLinear" and node.input[0] in self.constants
+        }
         self._handlers = {
             **dict.fromkeys(_POINTWISE, self._pointwise),
+            **dict.fromkeys(_CONVERSIONS, self._convert),
             **dict.fromkeys(_VIEWS, self._view),
             **dict.fromkeys(_REDUCTIONS, self._reduce),
-            "Cast": self._unchanged,
             "Concat": self._concatenate,
             "Gather": self._gather,
             "Gemm": self._layer,
@@ -152,9 +160,12 @@ class _Padding(graphs.GraphWalk[_Padded]):
         self.forms[name] = _Padded(name=made, axes={**self._axes(name), **dict.fromkeys(missing, True)})
         return made
 
-    def _unchanged(self, node: onnx.NodeProto, _: tuple[int, ...]) -> _Padded | None:
+    def _convert(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Padded | None:
         form = self.forms.get(node.input[0])
-        return replace(form, name=self.emit_like(node, [form.name])) if form else None
+        is_whole = all(np.prod(self.shapes[name]) == 1 for name in node.input[1:] if name)
+        if form is None or not (is_whole or graphs.attribute(node, "axis", 1) % len(shape) not in form.axes):
+            return None
+        return self._selected(node, form, form.axes)
 
     def _pointwise(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Padded | None:
         axes: dict[int, bool] = {}
@@ -174,7 +185,7 @@ class _Padding(graphs.GraphWalk[_Padded]):
     def _layer(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Padded | None:
         """Pad the rows of a ``Gemm`` with constant weights."""
         bias = self.shapes.get(node.input[2], ()) if len(node.input) > 2 else ()
-        is_layer = node.input[1] in self.constants and not graphs.attribute(node, "transA", 0)
+        is_layer = node.input[1] in self._weights and not graphs.attribute(node, "transA", 0)
         if not is_layer or (len(bias) == 2 and bias[0] != 1):
             return None
         return self._rows(node, shape)
@@ -202,10 +213,10 @@ class _Padding(graphs.GraphWalk[_Padded]):
 
     def _multiply(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Padded | None:
         left, right = node.input
-        if right in self.constants:
+        if right in self._weights:
             return self._rows(node, shape) if len(self.shapes[right]) == 2 else None
         rank = len(shape)
-        if left in self.constants or {len(self.shapes[left]), len(self.shapes[right])} != {rank} or rank < 2:
+        if left in self._weights or {len(self.shapes[left]), len(self.shapes[right])} != {rank} or rank < 2:
             return None
         ours, theirs, row, column = self._axes(left), self._axes(right), rank - 2, rank - 1
         if any(axis < row for axis in (*ours, *theirs)):

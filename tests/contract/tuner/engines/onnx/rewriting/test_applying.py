@@ -91,6 +91,45 @@ def test_what_is_almost_zero_everywhere_may_differ_by_almost_nothing(tmp_path: P
     assert "y is off by" in told["undone"]["much"]
 
 
+_ROUNDED = """
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx.rewriting import applying
+
+value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64])
+nodes = [helper.make_node("Mul", ["x", "w"], ["wide"]), helper.make_node("QuantizeLinear", ["wide", "s", "z"], ["q"]),
+         helper.make_node("Neg", ["q"], ["n"]), helper.make_node("DequantizeLinear", ["n", "s", "z"], ["y"])]
+weights = [numpy_helper.from_array(each, name) for name, each in
+           (("w", np.float32(1)), ("s", np.float32(0.02)), ("z", np.int8(3)))]
+graph = helper.make_graph(nodes, "g", [value("x")], [value("y")], weights)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), sys.argv[1])
+
+def scale(by):
+    def apply(model, lanes):
+        [tensor] = [each for each in model.graph.initializer if each.name == "w"]
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(by), "w"))
+        return 1
+    return apply
+
+def coarsen(model, lanes):
+    scale(0.5)(model, lanes)
+    del model.graph.node[1]
+    model.graph.node.insert(1, helper.make_node("Cast", ["wide"], ["q"], to=TensorProto.INT8))
+    return 1
+
+told = applying.rewrite(sys.argv[1], 16, "", {"much": scale(1.001), "otherwise": coarsen})["undone"]
+told["rest"] = applying.rewrite(sys.argv[1], 16, sys.argv[1] + ".rewritten", {"little": scale(1.00005)})
+"""
+
+
+def test_quantized_models_may_round_other_numbers_up(tmp_path: Path) -> None:
+    """What would be the same without rounding is the same."""
+    told = inside.run(_ROUNDED, tmp_path / "rounded.onnx")
+    assert told.pop("rest") == {"applied": {"little": 1}, "undone": {}}
+    assert set(told) == {"much", "otherwise"}
+
+
 def test_the_engine_rewrites_what_there_is(reference: EngineSession, tmp_path: Path) -> None:
     path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
     path.write_bytes(models.dense_network())

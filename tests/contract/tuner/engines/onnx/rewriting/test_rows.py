@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.tuner.engines.onnx.rewriting import rewritten
@@ -101,3 +103,38 @@ def test_sums_over_the_sequence_leave_padding_out() -> None:
     for network in rewritten.told("rows", SUMMED):
         assert network["count"]
         assert network["error"] < 1e-5
+
+
+QUANTIZED = (
+    BLOCKS
+    + """
+from onnxruntime import quantization
+from tuner.engines.onnx.rewriting import applying
+
+network = Network([1, 197, 24])
+y = attention(network, normalized(network, "x", 24), 197, 3, 8, packed=True, biased=True)
+y = layers(network, normalized(network, y, 24), 24)
+
+class Reader(quantization.CalibrationDataReader):
+    def __init__(self):
+        self.left = iter([{"x": rng.uniform(-1, 1, (1, 197, 24)).astype(np.float32)} for _ in range(2)])
+
+    def get_next(self):
+        return next(self.left, None)
+
+paths = [f"{sys.argv[2]}/{name}.onnx" for name in ("float", "quantized", "rewritten")]
+onnx.save(network.model(network.add("ReduceMean", y, axes=[1], keepdims=0)), paths[0])
+quantization.quantize_static(*paths[:2], Reader(), per_channel=True)
+answer = applying.rewrite(paths[1], 16, paths[2], {"rows": rewriting.apply})
+found = onnx.shape_inference.infer_shapes(onnx.load(paths[2])).graph
+sizes = {each.name: [size.dim_value for size in each.type.tensor_type.shape.dim] for each in found.value_info}
+rows = [sizes[node.output[0]][-2] for node in found.node if node.op_type == "MatMul"]
+told = [{**answer, "rows": rows}]
+"""
+)
+
+
+def test_sequences_of_quantized_models_are_padded_from_the_first_product_on(tmp_path: Path) -> None:
+    [told] = rewritten.told("rows", QUANTIZED, tmp_path)
+    assert told["undone"] == {}
+    assert set(told["rows"]) == {208}

@@ -171,7 +171,9 @@ def lower(imported: importing.Imported, build: Lowering) -> Any:
         if build.rewrite:
             module = fast_math.plain(shuffles.sink(columns.pad(module, machine, filtered(module))))
             if not numbers:
-                module, has_pairs = chains.with_borders(planes.read(module), machine, filtered(module))
+                module = planes.read(module)
+            if precision != "bf16":
+                module, has_pairs = chains.with_borders(module, machine, filtered(module))
         if numbers:
             module = narrowing.narrow(module, precision, filtered(module))
         return _apply(

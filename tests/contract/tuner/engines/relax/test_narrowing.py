@@ -10,6 +10,7 @@ import pytest
 
 from tests.support import models
 from tests.support.tuner.engines import asking
+from tests.support.tuner.engines.fixtures import workload
 from tests.support.tuner.engines.relax import networks
 from tuner.host import hardware
 from tuner.host.session import EngineSession
@@ -350,6 +351,29 @@ def test_functions_that_differ_in_scales_are_one_task(
     tasks = relax.request("extract", own, timeout=120)["tasks"]
     # The last one does not round its result.
     assert sorted(task["weight"] for task in tasks if "narrow_conv2d" in task["name"]) == [1, 2]
+
+
+@pytest.mark.parametrize("precision", [needing("int8")])
+def test_products_of_bytes_are_chained_with_depthwise_convolutions_in_float32(
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, precision: str
+) -> None:
+    specs, model = _quantized(reference, networks.bottlenecks(), tmp_path)
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    own = {**place, "model": str(model), "precision": precision, "rewrite": True}
+    tasks = relax.request("extract", {**own, "out_dir": str(tmp_path)}, timeout=120)["tasks"]
+    chained = [task for task in tasks if task["name"].startswith("chained_narrow")]
+    assert len(chained) == 5
+    _, trials = asking.tune(relax, workload(own, chained[0], tmp_path), tmp_path / "spool.jsonl", trials=64)
+    assert all(trial["error"] is None for trial in trials), trials
+    records = asking.write_lines(tmp_path / "records.jsonl", [trials[-1]["schedule"]])
+    for known in (None, records):
+        bundle = tmp_path / f"bundle-{known is None}"
+        answer = relax.request("compile", {**own, "records": known, "out_dir": str(bundle)}, timeout=120)
+        assert len(answer["records"]) == (known is not None)
+        actual = asking.run(relax, bundle, inputs, tmp_path / "actual.npz")
+        errors = [each["max_rel"] for each in asking.compare_with_model(reference, model, inputs, actual)]
+        # Cheaper exponentials round some numbers the other way, by one step.
+        assert max(errors) < 2e-2
 
 
 def _built(relax: EngineSession, own: dict[str, Any], folder: Path) -> Iterator[tuple[dict[str, Any], Path]]:

@@ -39,6 +39,7 @@ _CALIBRATION = "calibration"
 """Folder of the calibration inputs."""
 _REWRITE_SECONDS = 900.0
 _REWRITING_TEXTS = {
+    "summed": ("sum", "of convolutions computed as one", "of convolutions computed as one each"),
     "taps": (
         "convolution",
         "computed without weights that meet padding alone",

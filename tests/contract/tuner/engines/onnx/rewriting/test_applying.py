@@ -13,6 +13,7 @@ from tests.support.tuner.engines.onnx import inside
 from tuner.host import catalogue
 from tuner.host.inspection import Inspector
 from tuner.host.session import EngineSession
+from worker.pipeline import importing
 
 pytestmark = pytest.mark.engine
 
@@ -152,3 +153,8 @@ def test_a_child_with_limits_rewrites_for_plans(prepared: Path, tmp_path: Path) 
     rewritten = inspector.rewrite(prepared, 16, tmp_path / "out.onnx")
     assert (rewritten.path, rewritten.applied, rewritten.undone) == (None, {}, {})
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_jobs_have_words_for_every_rewriting() -> None:
+    names = inside.run("from tuner.engines.onnx.rewriting import applying\ntold = list(applying.PASSES)")
+    assert set(names) == set(importing._REWRITING_TEXTS)

@@ -130,6 +130,8 @@ def _groups(kernels: Sequence[Answer], nodes: Sequence[Answer]) -> list[_Group]:
         kernel = of_node.get(place)
         if kernel is None and (node["operator"] in _KIND_OF or node["operator"] == "Softmax"):
             kernel = _chained_with(node, place, of_node, kernels)
+        if kernel is None and _KIND_OF.get(node["operator"]) == "convolution":
+            kernel = _joined_in(node, place, partner, kernels)
         if kernel is None and node["operator"] in _ELEMENTWISE:
             kernel = _fused_into(node, place, of_node, kernels, nodes)
         if kernel is not None:
@@ -258,6 +260,16 @@ def _is_within(node: Answer, kernel: Answer) -> bool:
         return _is_near(math.prod(queries[:-1]) * keys[-1], _largest(node["outputs"]))
     is_chained = in_network.is_chained(kernel["name"]) and _KIND_OF.get(node["operator"]) == "convolution"
     return is_chained and _fits(math.prod(kernel["inputs"][0]), _shapes(node)[0], 1)
+
+
+def _joined_in(node: Answer, place: int, partner: Mapping[int, int], kernels: Sequence[Answer]) -> int | None:
+    """Return the kernel of the nearest node with one, the one before first, if that has a convolution of these sizes.
+
+    Rewritten networks have one convolution for several of the same tensor that are added up.
+    """
+    before = max((each for each in partner if partner[each] < place), key=partner.__getitem__, default=None)
+    after = min((each for each in partner if partner[each] > place), key=partner.__getitem__, default=None)
+    return next((each for each in (before, after) if each is not None and _likeness(kernels[each], node)), None)
 
 
 def _fused_into(

@@ -202,13 +202,10 @@ class _Narrowing(relax.PyExprMutator):
     def _emit(self, name: str, compute: Callable[..., Any], *values: Any) -> Any:
         return self.builder_.emit(self.builder_.call_te(compute, *values, primfunc_name_hint=name))
 
-    def _zero(self, variable: Any, *, is_group: bool = False) -> list[Any]:
-        """Return the zero point, or a group of it, as a tensor, so that functions which differ in it alone are one."""
+    def _zero(self, variable: Any, of: str = _DTYPE) -> list[Any]:
+        """Return the zero point, unless it is 0, as a tensor, so that functions which differ in it alone are one."""
         zero = self._kind.zero(variable)
-        if not zero:
-            return []
-        value = np.array([zero * self._kind.numbers.repeated], products.GROUP) if is_group else np.array([zero], _DTYPE)
-        return [relax.const(value)]
+        return [relax.const(np.array([zero], of))] if zero else []
 
     def _narrowed(self, variable: Any, *, is_whole: bool = False) -> Any:
         plain = super().visit_dataflow_var_ if isinstance(variable, relax.DataflowVar) else super().visit_var_
@@ -224,7 +221,7 @@ class _Narrowing(relax.PyExprMutator):
         (data, other), numbers = call.args, self._kind.numbers
         right = self._packed(other) if isinstance(other, tvm.ir.GenericConst) else None
         if calls.operator(call) == calls.CONVOLUTION:
-            border = self._zero(data, is_group=True) if any(map(int, call.attrs.padding)) else []
+            border = self._zero(data, of=self._kind.numbers.stored) if any(map(int, call.attrs.padding)) else []
             compute = _convolution(numbers, call.attrs)
             return self._multiply("conv2d", compute, call, self._narrowed(data), right, *border)
         left = self._narrowed(data, is_whole=int(data.ty.shape.values[-1]) % numbers.group > 0)

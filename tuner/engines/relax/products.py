@@ -86,11 +86,6 @@ class Numbers:
     def added(self) -> str:
         return f"{self.product}_added"
 
-    @property
-    def repeated(self) -> int:
-        """Factor that makes a group of equal numbers of a stored one."""
-        return sum(1 << shift for shift in _shifts(self))
-
     def is_available(self, target: Any) -> bool:
         """Return whether a ``tvm.target.Target`` has the instruction."""
         return target.kind.name == "llvm" and bool(codegen.target_has_features(list(self.features), target))
@@ -169,7 +164,7 @@ def convolution(
 ) -> Any:
     """Convolve an image (batch, height, width, channels) with groups (taps, taps, groups, filters).
 
-    ``padding`` is that of the top, left, bottom and right, by ``border``, a tensor of one group, or 0 if it is
+    ``padding`` is that of the top, left, bottom and right, by ``border``, a tensor of one number, or 0 if it is
     None. Channels are padded to whole groups.
     """
     batch, height, width, channels = data.shape
@@ -178,40 +173,32 @@ def convolution(
     (down, across), (tall, broad) = strides, dilation
     rows = (height + top + bottom - (high - 1) * tall - 1) // down + 1
     columns = (width + left + right - (wide - 1) * broad - 1) // across + 1
-    is_padded = any(int(each) for each in (*padding, channels % numbers.group))
-    image: Any = _padded(numbers, data, groups, padding, border) if is_padded else None
+    if any(int(each) for each in (*padding, channels % numbers.group)):
+        data = _padded(numbers, data, groups * numbers.group, padding, border)
     y, x = te.reduce_axis((0, high), "y"), te.reduce_axis((0, wide), "x")
     place = te.reduce_axis((0, groups), "group")
 
     def summed_up(n: Any, i: Any, j: Any, c: Any) -> Any:
         at = (n, i * down + y * tall, j * across + x * broad)
-        group = image[(*at, place)] if is_padded else _group(numbers, lambda place: data[(*at, place)], place)
+        group = _group(numbers, lambda place: data[(*at, place)], place)
         return te.sum(_product(numbers, group, weights[y, x, place, c]), axis=[y, x, place])
 
     return te.compute((batch, rows, columns, filters), summed_up, name="products")
 
 
-def _padded(numbers: Numbers, data: Any, groups: Any, padding: Sequence[int], border: Any) -> Any:
-    """Return the groups of an image with ``border`` around it.
-
-    The buffer holds groups because LLVM keeps sums in memory, not in registers, if a function reads single numbers from
-    a buffer that it allocates.
-    """
-    batch, height, width, channels = data.shape
+def _padded(numbers: Numbers, data: Any, channels: Any, padding: Sequence[int], border: Any) -> Any:
+    """Return an image of so many channels, with ``border`` around it."""
+    batch, height, width, known = data.shape
     top, left, bottom, right = padding
-    whole = int(channels) // numbers.group * numbers.group
+    outside = tirx.const(0, numbers.stored) if border is None else border[0]
 
-    outside = tirx.const(0, GROUP) if border is None else border[0]
-
-    def group(n: Any, y: Any, x: Any, g: Any) -> Any:
-        def number(place: Any) -> Any:
-            found = data[n, y - top, x - left, place]
-            return found if whole == int(channels) else before(numbers, channels, place, found)
-
+    def number(n: Any, y: Any, x: Any, c: Any) -> Any:
         inside = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
-        return tirx.if_then_else(inside, _group(numbers, number, g), outside)
+        found = data[n, y - top, x - left, c]
+        found = found if int(known) == int(channels) else before(numbers, known, c, found)
+        return tirx.if_then_else(inside, found, outside)
 
-    return te.compute((batch, height + top + bottom, width + left + right, groups), group, name="padded")
+    return te.compute((batch, height + top + bottom, width + left + right, channels), number, name="padded")
 
 
 def grouped(numbers: Numbers, data: Any) -> Any:

@@ -43,7 +43,7 @@ class Judgment:
     error: float
     """Largest absolute error; where the reference's own runs disagree, compared with the nearest of them."""
     limit: float
-    """Limit of the element that comes closest to its limit."""
+    """Limit of the element with that error; if an element exceeds its limit, of that which does so most."""
     ties: int
     """Elements that agree only with a run whose operands were changed."""
     rounding: float = 0.0
@@ -74,12 +74,13 @@ def judge(
     least = max([floor, *(float(step.max(initial=0)) for step in steps)])
     limits = np.maximum(least, _limit(own + typical, size))
     errors, ties = _errors(found, wanted, others, limits)
-    worst = np.unravel_index(int(np.argmax(errors / limits)), errors.shape) if errors.size else None
+    is_within = bool((errors <= limits).all())
+    shown = int(np.argmax(errors if is_within else errors / limits)) if errors.size else None
     worst_part = max(_parts(errors, wanted, own, size, steps), key=lambda part: part.excess)
     return Judgment(
-        passed=bool((errors <= limits).all()) and worst_part.excess <= 1,
+        passed=is_within and worst_part.excess <= 1,
         error=float(errors.max(initial=0)),
-        limit=float(limits[worst]) if worst is not None else floor,
+        limit=float(limits.flat[shown]) if shown is not None else floor,
         ties=ties,
         rounding=_rms(own),
         rms=worst_part.error / (size or 1.0),

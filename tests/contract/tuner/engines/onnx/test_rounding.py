@@ -49,6 +49,23 @@ told += [row["rtol"] > 5e-4, 2e-4 < row["rounding"] < 2e-3, passed(smooth, round
     assert told(program) == [False, False, True, True, True, False]
 
 
+def test_the_limit_told_is_that_of_the_error_told() -> None:
+    """Not of a smaller error that comes closer to its limit; unless one is beyond its limit."""
+    program = """
+rough = np.ones(smooth.shape, bool)
+rough[:2] = False
+runs = [smooth + np.where(rough, 1e-2, 0) * generator.standard_normal(smooth.shape) for _ in range(4)]
+told = []
+for small in (0.06, 0.08):
+    build = smooth.copy()
+    build[0, 0, 0] += small
+    build[3, 0, 0] += 0.1
+    row = compared(smooth, build, *runs)
+    told.append([row["passed"], row["max_rel"] <= row["rtol"]])
+"""
+    assert told(program) == [[True, True], [False, False]]
+
+
 def test_a_part_has_a_limit_of_its_own() -> None:
     program = """
 small = smooth.copy()

@@ -67,9 +67,9 @@ def compare(
     agreement proves nothing.
 
     ``runs`` are of the reference with perturbed operands; in f32 they decide the limits (see ``rounding``), also by
-    whether the model ``is_quantized``. ``rtol`` is then the one allowed where the error is largest or, if elements are
-    beyond their limits, where it is so most, ``rounding`` the reference's own rounding error, relative as ``max_rel``
-    is, ``ties`` counts the elements that agree only with one of ``runs`` and the rows that have moved (see
+    whether the model ``is_quantized``. ``rtol`` is then the one allowed where the error is largest or, if elements
+    exceed their limits, where the excess is largest. ``rounding`` is the reference's own rounding error, relative as
+    ``max_rel`` is, ``ties`` counts the elements that agree only with one of ``runs`` and the rows that have moved (see
     ``selections``), and ``rms``, ``rms_limit`` and ``part`` say which part of the output comes closest to its limit.
     """
     return [

@@ -43,7 +43,7 @@ class Judgment:
     error: float
     """Largest absolute error; where the reference's own runs disagree, compared with the nearest of them."""
     limit: float
-    """Limit of the element with that error; if an element exceeds its limit, of that which does so most."""
+    """Limit of the element with that error or, if elements exceed their limits, of the one with the largest excess."""
     ties: int
     """Elements that agree only with a run whose operands were changed."""
     rounding: float = 0.0

@@ -75,7 +75,10 @@ class _Bfloat16:
         return None
 
     def storing(self, variable: Any) -> tuple[Any, Callable[..., Any]]:
-        """Return a variable and the function of its numbers, and zero points, that returns what is stored."""
+        """Return the variable from whose numbers those of ``variable`` are stored, and the function that converts them.
+
+        The function takes the expression of a number, and of the zero point if there is one.
+        """
         return variable, self._stored
 
     def _stored(self, number: Any) -> Any:

@@ -72,13 +72,12 @@ class _Padding(graphs.GraphWalk[_Padded]):
     def __init__(self, model: onnx.ModelProto, lanes: int) -> None:
         super().__init__(model)
         self._lanes = lanes
-        self._weights = set(self.constants)
-        """Constants, and what quantized models convert from constants."""
-        self._weights |= {
+        self._weights = self.constants.keys() | {
             node.output[0]
             for node in model.graph.node
             if node.op_type == "DequantizeLinear" and node.input[0] in self.constants
         }
+        """Constants, and what quantized models convert from constants."""
         self._handlers = {
             **dict.fromkeys(_POINTWISE, self._pointwise),
             **dict.fromkeys(_CONVERSIONS, self._convert),

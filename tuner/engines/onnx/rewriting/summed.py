@@ -31,9 +31,9 @@ class _Linear(graphs.Turned):
     """A convolution of ``source``, or the form of one that an operator has."""
 
     node: onnx.NodeProto | None
-    """The operator; None if it has none of its own."""
+    """The operator that computes it; None if it is made of several."""
     is_convolution: bool
-    """Whether it costs what a convolution does."""
+    """Whether a convolution is part of it, not only factors and biases of channels."""
     source: str
     weights: Any
     """``[filters, depth, *kernel]``, float32."""
@@ -53,7 +53,7 @@ class _Linear(graphs.Turned):
         return replace(self, node=None, weights=weights, bias=self.bias * factors)
 
     def within(self, other: _Linear) -> _Linear | None:
-        """Return the same with the groups and the kernel of ``other``; None if it has others than that covers."""
+        """Return the same with the groups and the kernel size of ``other``; None if these cannot hold its weights."""
         rank = len(self.strides)
         if self.strides != other.strides or self.groups % other.groups or not other.is_convolution:
             return None
@@ -168,7 +168,7 @@ class _Joining(graphs.GraphWalk[_Linear]):
         return None
 
     def _term(self, name: str, shape: tuple[int, ...]) -> _Linear | None:
-        """Return the form of a tensor of that shape which one operator reads."""
+        """Return the form of a tensor of that shape; None if more than one operator reads it."""
         is_alone = self._uses[name] == 1 and self.shapes.get(name) == shape
         return self.forms.get(name) if is_alone else None
 

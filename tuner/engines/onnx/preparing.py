@@ -15,6 +15,7 @@ import onnx.inliner
 from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
 from tuner.engines.onnx.rewriting import applying, graphs
 from tuner.engines.onnx.rewriting.plain import (
+    assigned,
     attention,
     explicit,
     fused,
@@ -34,7 +35,7 @@ from tuner.engines.runtime import environment, importing, weights
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
 _REPLACED = frozenset().union(
-    *(each.OPERATORS for each in (attention, fused, loops, patches, quantized, recurrent, resizing, spectra)),
+    *(each.OPERATORS for each in (assigned, attention, fused, loops, patches, quantized, recurrent, resizing, spectra)),
 )
 
 

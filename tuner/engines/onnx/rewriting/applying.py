@@ -14,6 +14,7 @@ from tuner.engines.onnx import arrays, comparing, models, sessions
 from tuner.engines.onnx.rewriting import graphs, groups, lines, resized, rows, summed, taps, transposed, volumes
 from tuner.engines.onnx.rewriting.aligned import padding
 from tuner.engines.onnx.rewriting.plain import (
+    assigned,
     attention,
     explicit,
     fused,
@@ -55,6 +56,7 @@ PLAIN: dict[str, Pass] = {
     "upgraded": lambda model, _: upgrading.apply(model),
     "loops": lambda model, _: loops.apply(model),
     "explicit": lambda model, _: explicit.apply(model),
+    "assigned": lambda model, _: assigned.apply(model),
     "attention": lambda model, _: attention.apply(model),
     "fused": lambda model, _: fused.apply(model),
     "patches": lambda model, _: patches.apply(model),

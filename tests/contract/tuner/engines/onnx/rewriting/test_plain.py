@@ -465,6 +465,26 @@ one("STFT", ["x", scalar(4), weight(np.hanning(16).astype(np.float32)), scalar(1
 one("STFT", ["x", scalar(5), "", scalar(16)], [2, 50, 1], [2, 7, 16, 2], 17, onesided=0)
 """
 
+_ASSIGNED = """
+def one(shape, places, negative=False, opset=17, spoil=lambda indices: None, **attributes):
+    indices = np.stack(np.meshgrid(*places, indexing="ij"), -1).astype(np.int64)
+    made = [*indices.shape[:-1], *shape[len(places):]]
+    indices -= np.array(shape[:len(places)]) * negative
+    spoil(indices)
+    node = helper.make_node("ScatterND", ["x", weight(indices), "u"], ["y"], **attributes)
+    told.append(told_of([node], [("x", F, shape), ("u", F, made)], [("y", F, shape)], opset))
+
+one([2, 3, 4], [range(2), range(3), range(4)])
+one([2, 3, 4], [range(2), range(1, 3)])
+one([2, 3, 4], [range(2), range(3), range(2)], opset=11)
+one([5, 6, 7, 2], [range(1, 4), range(2, 6), range(3, 4)])
+one([5, 6], [range(4, 5), range(1, 3)], negative=True)
+one([6], [range(0, 6, 2)])
+one([6], [[4, 3, 2]])
+one([6, 2], [range(1, 4)], reduction="add")
+one([4, 4], [range(2), range(2)], spoil=lambda indices: indices[0].fill(0))
+"""
+
 _BLOCKED = """
 zeros = lambda *shape: weight(rng.integers(100, 150, shape).astype(np.uint8))
 for axis, shape in ((0, (3, 6)), (1, (8, 2))):
@@ -612,3 +632,12 @@ def test_a_dynamically_quantized_lstm_becomes_steps() -> None:
         assert layer["applied"] == {"recurrent": 1}
         assert layer["domains"] == [""]
         assert layer["error"] < 1e-5
+
+
+def test_assignments_to_slices_become_concatenations() -> None:
+    *slices, apart, reversed_, summed, twice = _told(_ASSIGNED)
+    for each in slices:
+        assert each["applied"] == {"assigned": 1}, each
+        assert "ScatterND" not in each["operators"]
+        assert each["error"] == 0
+    assert [each["applied"] for each in (apart, reversed_, summed, twice)] == [{}] * 4

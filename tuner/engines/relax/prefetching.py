@@ -62,6 +62,11 @@ def _given(function: Any) -> dict[Any, Any]:
     return found
 
 
+def _value(expression: Any) -> int | None:
+    simple = tvm.sym.Analyzer().simplify(expression)
+    return int(simple) if isinstance(simple, tirx.IntImm) else None
+
+
 _PREFETCHING = Prefetching(
     RELEASE,
     Walks(
@@ -69,6 +74,7 @@ _PREFETCHING = Prefetching(
         visit=lambda expression, seen: tvm_ffi.structural_walk(expression, seen),
         substitute=_substitute,
         linear=detect_linear_equation,
+        value=_value,
         given=_given,
         source=lambda node: node.source if isinstance(node, tvm.ir.TensorLoad) else None,
         dtype=lambda load: str(load.ty),

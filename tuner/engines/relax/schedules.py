@@ -21,7 +21,7 @@ from tvm.s_tir import dlight
 
 from tuner.engines.relax import attention, chains, concatenations, filtering, targets
 from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
-from tuner.engines.runtime import progress
+from tuner.engines.runtime import prefetching, progress
 
 _log = logging.getLogger(__name__)
 _FEWEST_LINES = 4
@@ -135,6 +135,9 @@ def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic)
     row = schedule.fuse(*rows)
     tiles, panels = (int(schedule.get(loop).extent) for loop in (row, column))
     block = min(divisors(tiles, tiles), key=lambda block: traffic.beyond_cache(block / tiles, panels))
+    if block == 1 and traffic.columns >= prefetching.FEWEST_BYTES and traffic.rows <= CACHE_BYTES:
+        # Columns whose panel several tiles of rows read are asked for in time.
+        block = tiles
     if block == 1:
         return [*shared, row, column]
     outer, inner = schedule.split(row, [None, block])

@@ -39,6 +39,11 @@ def _transform(body: Any, enter: Callable[[Any], None], leave: Callable[[Any], A
     return tir.stmt_functor.ir_transform(body, enter, leave, ["tir.For", "tir.BufferStore"])
 
 
+def _value(expression: Any) -> int | None:
+    simple = tvm.arith.Analyzer().simplify(expression)
+    return int(simple) if isinstance(simple, tir.IntImm) else None
+
+
 _PREFETCHING = Prefetching(
     RELEASE,
     Walks(
@@ -46,6 +51,7 @@ _PREFETCHING = Prefetching(
         visit=tir.stmt_functor.post_order_visit,
         substitute=tir.stmt_functor.substitute,
         linear=tvm.arith.detect_linear_equation,
+        value=_value,
         given=lambda function: {each.data: each.shape for each in function.buffer_map.values()},
         source=lambda node: node.buffer.data if isinstance(node, tir.BufferLoad) else None,
         dtype=lambda load: str(load.dtype),

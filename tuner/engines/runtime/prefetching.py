@@ -1,7 +1,8 @@
 """Prefetches of weights: cores read ahead within a page of memory only, and packed weights are read page after page.
 
 A product of few rows uses each weight a few times and then needs the next one, so that it waits for memory. Kernels
-ask for the weights that they need 8 KiB later (Callahan, Kennedy and Porterfield, ASPLOS 1991).
+ask for the weights that they need 8 KiB later (Callahan, Kennedy and Porterfield, ASPLOS 1991). If several tiles of
+rows use the same panel of weights one after the other, each asks for its share of the next panel.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ from tuner.engines.runtime.compiling import Release
 
 _AHEAD = 8 << 10
 """Bytes; 4 and 12 KiB were as good, 2 and 24 KiB worse."""
-_FEWEST_BYTES = 256 << 10
-"""Of weights: fewer stay in the second cache while a network runs."""
-_MOST_ROWS = 512
+FEWEST_BYTES = 64 << 10
+"""Of weights: fewer are read in no time."""
+_MOST_ROWS = 1024
 """Rows of the product from which on arithmetic hides the wait."""
+_MOST_PANEL_BYTES = 512 << 10
+"""Of two panels beside the activations, that do not fit the second cache otherwise."""
 _LINE = 64
 _MOST_LINES = 8
 """Cache lines an iteration; a loop that reads more is left to the core."""
+_FEWEST_PASSES = 2
 _SERIAL = 0
 _CPUS = ("sapphirerapids", "emeraldrapids", "graniterapids", "znver5")
 """LLVM's names of CPUs that gain; a Zen 4 gains nothing and loses up to 4 % (docs/decisions/0082-prefetches.md)."""
-_FOR_READING = (0, 3, 1)
-"""Arguments of ``llvm.prefetch``: to read, into all caches, data."""
+_FOR_READING, _DATA = 0, 1
+"""Arguments of ``llvm.prefetch``, with the caches between them."""
+_FIRST_CACHE, _SECOND_CACHE = 3, 2
 
 
 def pays(target: Any) -> bool:
@@ -49,7 +54,7 @@ def place(loops: Sequence[Loop], *, item: int, size: int, rows: int) -> tuple[in
     ``loops`` are those around a read, from the outermost. ``item`` are the bytes that it reads, ``size`` those of all
     weights, ``rows`` how often each weight is read. None if nothing is to be asked for.
     """
-    if size < _FEWEST_BYTES or rows > _MOST_ROWS:
+    if size < FEWEST_BYTES or rows > _MOST_ROWS:
         return None
     dense = item
     for number, loop in reversed(list(enumerate(loops))):
@@ -65,6 +70,34 @@ def place(loops: Sequence[Loop], *, item: int, size: int, rows: int) -> tuple[in
 
 
 @dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Weights that loops read one after the other, in several passes, before they read the next ones."""
+
+    size: int
+    """Bytes."""
+    iterations: int
+    """Of all passes."""
+    loops: int
+    """Number of loops, the innermost ones, that make up all passes."""
+
+
+def panel(loops: Sequence[Loop]) -> Panel | None:
+    """Return the panel that the innermost loop reads a step of, or None if there is none to ask for ahead."""
+    size, steps, passes, count = loops[-1].stride, 1, 1, 0
+    for loop in reversed(loops):
+        if loop.extent > 1 and loop.stride == size and loop.sums and passes == 1:
+            size, steps = size * loop.extent, steps * loop.extent
+        elif loop.extent > 1 and loop.stride == 0:
+            passes *= loop.extent
+        elif loop.extent > 1:
+            break
+        count += 1
+    if passes == 1 or size > _MOST_PANEL_BYTES:
+        return None
+    return Panel(size=size, iterations=passes * steps, loops=count)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Walks:
     """What releases of TVM have different functions for."""
 
@@ -76,6 +109,8 @@ class Walks:
     substitute: Callable[[Any, dict[Any, Any]], Any]
     linear: Callable[[Any, list[Any]], Any]
     """TVM's ``detect_linear_equation``."""
+    value: Callable[[Any], int | None]
+    """Returns the value of an expression of constants."""
     given: Callable[[Any], dict[Any, Sequence[Any]]]
     """Returns the shape of each flat buffer of a function's parameters, by what ``source`` returns for its reads."""
     source: Callable[[Any], Any | None]
@@ -84,6 +119,15 @@ class Walks:
     """``call(load, index, *arguments)`` calls ``llvm.prefetch`` for another element of what ``load`` reads."""
     dtype: Callable[[Any], str]
     """Returns the dtype of a read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    node: Any
+    """``For``."""
+    count: Any
+    """Number of the iteration."""
+    loop: Loop
 
 
 class Prefetching:
@@ -138,33 +182,84 @@ class Prefetching:
             index, element = index.base, item // int(index.lanes)
         else:
             element = item
-        strides = self._strides(index, around)
-        inner = around[len(around) - len(strides) :]
-        loops = [
-            Loop(
-                extent=int(loop.extent),
-                stride=stride * element,
-                sums=int(loop.kind) == _SERIAL and not self._uses(store.indices[0], loop.loop_var),
-            )
-            for loop, stride in zip(inner, strides, strict=True)
-        ]
-        rows = math.prod(int(loop.extent) for loop in around) * (item // element) // size
-        found = place(loops, item=item, size=size * element, rows=rows)
+        steps = self._steps(index, element, around, store)
+        uses = math.prod(int(loop.extent) for loop in around) * (item // element) // size
+        loops = [each.loop for each in steps]
+        found = place(loops, item=item, size=size * element, rows=uses)
         if found is None:
             return None
         number, lines = found
-        starts = {loop.loop_var: loop.min for loop in inner[number + 1 :]}
-        start = self._walks.substitute(index, starts)
-        return inner[number].loop_var, [
-            self._ask(load, start + (_AHEAD + line * _LINE) // element) for line in range(lines)
-        ]
+        index = self._at_first(index, [each.node for each in steps[number + 1 :]])
+        ahead = panel(loops[: number + 1])
+        if ahead:
+            passes = steps[number + 1 - ahead.loops : number + 1]
+            asked = [self._ask(load, each, _SECOND_CACHE) for each in self._next(index, passes, ahead, element)]
+        else:
+            later = [index + (_AHEAD + line * _LINE) // element for line in range(lines)]
+            asked = [self._ask(load, each, _FIRST_CACHE) for each in later]
+        return steps[number].node.loop_var, asked
 
-    def _strides(self, index: Any, around: Sequence[Any]) -> list[int]:
-        """Return the factors of the innermost loops, as many as ``index`` is a linear function of."""
+    def _steps(self, index: Any, element: int, around: Sequence[Any], store: Any) -> list[_Step]:
+        """Return the innermost loops, as many as ``index`` is a linear function of.
+
+        Before them come the passes of a loop around them, if it is one over panels and rows.
+        """
+        strides = self._strides(index, around)
+        steps = []
+        for node, stride in strides:
+            sums = int(node.kind) == _SERIAL and not self._uses(store.indices[0], node.loop_var)
+            loop = Loop(extent=int(node.extent), stride=stride * element, sums=sums)
+            steps.append(_Step(node=node, count=node.loop_var - node.min, loop=loop))
+        outer = around[: len(around) - len(steps)]
+        passes = self._passes(self._at_first(index, [node for node, _ in strides]), outer)
+        if passes > 1:
+            node = outer[-1]
+            loop = Loop(extent=passes, stride=0, sums=False)
+            steps.insert(0, _Step(node=node, count=(node.loop_var - node.min) % passes, loop=loop))
+        return steps
+
+    def _next(self, index: Any, passes: Sequence[_Step], ahead: Panel, element: int) -> list[Any]:
+        """Return the indices of an iteration's share of the next panel, one for each cache line."""
+        share = math.ceil(ahead.size / ahead.iterations / element)
+        iteration, inner = 0, 1
+        for step in reversed(passes):
+            iteration = iteration + step.count * inner
+            inner *= step.loop.extent
+        begin = self._at_first(index, [each.node for each in passes if each.loop.sums])
+        begin = begin + ahead.size // element + iteration * share
+        return [begin + offset // element for offset in range(0, share * element, _LINE)]
+
+    def _at_first(self, index: Any, loops: Sequence[Any]) -> Any:
+        """Return the value of ``index`` in the first iteration of these loops."""
+        return self._walks.substitute(index, {loop.loop_var: loop.min for loop in loops})
+
+    def _passes(self, index: Any, outer: Sequence[Any]) -> int:
+        """Return how many iterations of the innermost of these loops, one over panels and rows, read the same panel."""
+        if not outer:
+            return 1
+        *others, tiles = outer
+        inside = self._at_first(index, others)
+
+        def at(tile: int) -> int | None:
+            return self._walks.value(self._walks.substitute(inside, {tiles.loop_var: tiles.min + tile}))
+
+        first, last = at(0), int(tiles.extent) - 1
+        if first is None:
+            return 1
+        same, other = 0, 1
+        while other < last and at(other) == first:
+            same, other = other, min(other * 2, last)
+        while other - same > 1:
+            middle = (same + other) // 2
+            same, other = (middle, other) if at(middle) == first else (same, middle)
+        return other if other <= last and at(other) != first else 1
+
+    def _strides(self, index: Any, around: Sequence[Any]) -> list[tuple[Any, int]]:
+        """Return the innermost loops, as many as ``index`` is a linear function of, and their factors."""
         for outer in range(len(around)):
             factors = self._walks.linear(index, [loop.loop_var for loop in around[outer:]])
             if factors and self._are_known(factors[:-1]):
-                return [int(each) for each in factors[:-1]]
+                return [(loop, int(each)) for loop, each in zip(around[outer:], factors[:-1], strict=True)]
         return []
 
     def _are_known(self, sizes: Sequence[Any]) -> bool:
@@ -173,8 +268,8 @@ class Prefetching:
     def _uses(self, expression: Any, variable: Any) -> bool:
         return any(variable.same_as(each) for each in self._tir.analysis.undefined_vars(expression))
 
-    def _ask(self, load: Any, index: Any) -> Any:
-        return self._tir.Evaluate(self._walks.call(load, index, *_FOR_READING))
+    def _ask(self, load: Any, index: Any, cache: int) -> Any:
+        return self._tir.Evaluate(self._walks.call(load, index, _FOR_READING, cache, _DATA))
 
     def _bytes(self, load: Any) -> int:
         kind = self._data_type(self._walks.dtype(load))

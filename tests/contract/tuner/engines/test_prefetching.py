@@ -14,7 +14,7 @@ from tests.support.tuner.engines import asking
 pytestmark = pytest.mark.engine
 
 BEFORE = """
-import json, sys, tempfile
+import json, re, sys
 import numpy as np
 import tvm
 from tvm import te
@@ -33,7 +33,7 @@ def tensors_of_a_product():
 
 AFTER = """
 told = []
-for rows, inner, columns, threads in json.loads(sys.argv[1]):
+for rows, inner, columns, threads, tile in json.loads(sys.argv[1]):
     results, code = [], []
     generator = np.random.default_rng(0)
     operands = [generator.standard_normal(shape, np.float32) for shape in ((rows, inner), (columns // 32, inner, 32))]
@@ -44,7 +44,7 @@ for rows, inner, columns, threads in json.loads(sys.argv[1]):
         tensors = [tensor(each) for each in (*operands, result)]
         module["product"](*tensors)
         results.append(tensors[-1].numpy())
-        code.append(source(module).count("@llvm.prefetch"))
+        code.append(sorted(set(re.findall(r"call void @llvm.prefetch.*i32 0, i32 (\\d), i32 1", source(module)))))
         borrowed = "TVMBackendAllocWorkspace" in source(module)
     assert np.allclose(results[0], operands[0] @ operands[1].transpose(1, 0, 2).reshape(inner, columns), atol=1e-2)
     told.append({"calls": code, "same": bool((results[0] == results[1]).all()), "borrowed": borrowed})
@@ -61,11 +61,13 @@ def build():
     stored = schedule.cache_write(block, 0, "local")
     i, j, k = schedule.get_loops(block)
     panel, vectors, lanes = schedule.split(j, [None, 2, 16])
-    schedule.reorder(panel, k, i, vectors, lanes)
+    band, i = schedule.split(i, [None, tile])
+    schedule.reorder(panel, band, k, i, vectors, lanes)
     schedule.vectorize(lanes)
-    schedule.reverse_compute_at(stored, panel)
+    place = schedule.fuse(panel, band)
+    schedule.reverse_compute_at(stored, place)
     if threads > 1:
-        schedule.parallel(panel)
+        schedule.parallel(place)
     target = tvm.target.Target({"kind": "llvm", "mcpu": native, "num-cores": threads})
     module = tvm.IRModule({"product": schedule.mod["main"].with_attr("global_symbol", "product")})
     return tvm.tirx.build(kernels.finish(module, target), target=target, pipeline=kernels.pipeline(target))
@@ -82,14 +84,16 @@ def build():
     schedule = te.create_schedule(product.op)
     sums = schedule.cache_write(product, "global")
     panel, inside = schedule[product].split(product.op.axis[1], factor=32)
-    schedule[product].reorder(panel, product.op.axis[0], inside)
-    schedule[sums].compute_at(schedule[product], panel)
+    band, row = schedule[product].split(product.op.axis[0], factor=tile)
+    schedule[product].reorder(panel, band, row, inside)
+    place = schedule[product].fuse(panel, band)
+    schedule[sums].compute_at(schedule[product], place)
     i, j = sums.op.axis
     vectors, lanes = schedule[sums].split(j, factor=16)
     schedule[sums].reorder(sums.op.reduce_axis[0], i, vectors, lanes)
     schedule[sums].vectorize(lanes)
     if threads > 1:
-        schedule[product].parallel(panel)
+        schedule[product].parallel(place)
     target = tvm.target.Target(f"llvm -mcpu={native}")
     make = lambda: tvm.build(schedule, [a, w, product], target=target, name="product")
     return compiling.build(RELEASE, make, assertions=False, **own.options(target))
@@ -97,17 +101,67 @@ def build():
 tensor, source = tvm.nd.array, lambda module: module.get_source("ll")
 """
 BUILDS = {"relax": RELAX, "relay": RELAY}
-LARGE, SMALL, MANY = (8, 512, 512), (8, 64, 64), (1024, 512, 512)
+LARGE, SMALL, MANY = (8, 512, 512), (8, 64, 64), (2048, 512, 512)
 """Rows, inner dimension and columns: 1 MiB of weights, 16 KiB, and 1 MiB for many rows."""
+PANELS = (40, 512, 512)
+FIRST_CACHE, SECOND_CACHE = ["3"], ["2"]
 
 
 @pytest.mark.parametrize("engine", BUILDS)
 def test_products_of_few_rows_alone_ask_for_their_weights_and_all_compute_the_same(engine: str) -> None:
-    cases = [(*LARGE, 1), (*LARGE, 2), (*SMALL, 1), (*MANY, 1)]
+    cases = [(*LARGE, 1, 8), (*LARGE, 2, 8), (*PANELS, 1, 8), (*PANELS, 2, 8), (*SMALL, 1, 8), (*MANY, 1, 2048)]
     found = asking.told_inside(engine, BEFORE + BUILDS[engine] + AFTER, json.dumps(cases))
-    assert [(without, with_prefetches > 0) for without, with_prefetches in (each["calls"] for each in found)] == [
-        (0, True), (0, True), (0, False), (0, False)
-    ]  # fmt: skip
+    asked = [FIRST_CACHE, FIRST_CACHE, SECOND_CACHE, SECOND_CACHE, [], []]
+    assert [each["calls"] for each in found] == [[[], each] for each in asked]
     assert all(each["same"] for each in found)
-    # Sums of 1,024 rows do not fit the stack.
-    assert [found[at]["borrowed"] for at in (0, 1, 3)] == [False, False, True]
+    # Sums of 2,048 rows do not fit the stack.
+    assert [found[at]["borrowed"] for at in (0, 1, 2, 3, 5)] == [False, False, False, False, True]
+
+
+NEXT = """
+import dataclasses
+from tuner.engines.relax import loops, prefetching as own
+from tuner.engines.relax.release import RELEASE
+from tvm import s_tir
+
+walks, asked = own._PREFETCHING._walks, []
+
+def call(load, index, *arguments):
+    asked.append(index)
+    return walks.call(load, index, *arguments)
+
+own._PREFETCHING = prefetching.Prefetching(RELEASE, dataclasses.replace(walks, call=call))
+rows, inner, columns = json.loads(sys.argv[1])
+schedule = s_tir.Schedule(te.create_prim_func(tensors_of_a_product()))
+block = schedule.get_sblock("product")
+i, j, k = schedule.get_loops(block)
+panel, vectors, lanes = schedule.split(j, [None, 2, 16])
+band, i = schedule.split(i, [None, 8])
+schedule.reorder(panel, band, k, i, vectors, lanes)
+schedule.vectorize(lanes)
+if sys.argv[2] == "fused":
+    schedule.fuse(panel, band)
+schedule.decompose_reduction(block, k)
+target = tvm.target.Target({"kind": "llvm", "mcpu": prefetching._CPUS[0]})
+own.apply(tvm.IRModule({"main": schedule.mod["main"].with_attr("global_symbol", "main")}), target)
+
+lines, [index] = set(), asked
+variables = {each.name: each for each in tvm.tirx.analysis.undefined_vars(index)}
+for band in range(rows // 8):
+    for step in range(inner):
+        names = {"k": step, "i_0": band, "j_0": 0, "j_0_i_0_fused": band}
+        place = {variable: tvm.tirx.const(names[name], "int32") for name, variable in variables.items()}
+        lines.add(walks.value(walks.substitute(index, place)) * 4 // 64)
+print(json.dumps([min(lines), max(lines), len(lines)]))
+"""
+
+
+@pytest.mark.parametrize("form", ["fused", "apart"])
+def test_passes_over_a_panel_ask_for_every_line_of_the_next_one(form: str) -> None:
+    rows, inner, columns = 40, 512, 64
+    lines = inner * 32 * 4 // 64
+    found = asking.told_inside("relax", BEFORE + NEXT, json.dumps([rows, inner, columns]), form)
+    begin, end, count = found
+    assert begin == lines
+    assert 2 * lines - 1 <= end <= 2 * lines + lines // 8
+    assert count == end - begin + 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tuner.engines.runtime.prefetching import Loop, place
+from tuner.engines.runtime.prefetching import Loop, Panel, panel, place
 
 MEBIBYTE = 1 << 20
 PRODUCT = (
@@ -48,8 +48,8 @@ def test_vectors_in_one_read_count_as_its_lanes() -> None:
 @pytest.mark.parametrize(
     ("loops", "size", "rows"),
     [
-        pytest.param(PRODUCT, 255 << 10, 32, id="weights that stay in the cache"),
-        pytest.param(PRODUCT, 4 * MEBIBYTE, 513, id="arithmetic that hides the wait"),
+        pytest.param(PRODUCT, 63 << 10, 32, id="weights that stay in the cache"),
+        pytest.param(PRODUCT, 4 * MEBIBYTE, 1025, id="arithmetic that hides the wait"),
         pytest.param(
             [Loop(extent=384, stride=4096, sums=True), Loop(extent=16, stride=4, sums=False)],
             4 * MEBIBYTE,
@@ -73,3 +73,28 @@ def test_vectors_in_one_read_count_as_its_lanes() -> None:
 )
 def test_other_reads_are_left_to_the_core(loops: Sequence[Loop], size: int, rows: int) -> None:
     assert placed(loops, size=size, rows=rows) is None
+
+
+def test_passes_over_a_panel_share_the_next_one() -> None:
+    assert panel(PRODUCT[:3]) == Panel(size=384 * 128, iterations=4 * 384, loops=2)
+
+
+def test_a_panel_of_a_convolution_has_all_of_its_sums() -> None:
+    sums = [Loop(extent=extent, stride=stride, sums=True) for extent, stride in ((3, 3 * 8192), (3, 8192), (64, 128))]
+    rows = [Loop(extent=4, stride=0, sums=False), Loop(extent=7, stride=0, sums=False)]
+    panels = Loop(extent=6, stride=9 * 8192, sums=False)
+    assert panel([panels, *rows, *sums]) == Panel(size=9 * 8192, iterations=28 * 9 * 64, loops=5)
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        pytest.param([PRODUCT[0], PRODUCT[2]], id="one pass"),
+        pytest.param([PRODUCT[1], Loop(extent=8192, stride=128, sums=True)], id="more than the cache holds"),
+        pytest.param(
+            [PRODUCT[1], Loop(extent=2, stride=MEBIBYTE, sums=True), PRODUCT[2]], id="parts of sums that lie apart"
+        ),
+    ],
+)
+def test_no_next_panel_is_asked_for(loops: Sequence[Loop]) -> None:
+    assert panel(loops) is None

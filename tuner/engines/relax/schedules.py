@@ -50,7 +50,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     extents = [int(schedule.get(loop).extent) for loop in spatial]
     traffic = _Traffic.of(schedule, block)
     columns = _group(schedule, block, extents[-1])
-    if traffic.rows == 0:
+    if traffic.rows == 0 and columns == extents[-1]:
         # In a depthwise convolution, rows share weights, but vectors of a row share no input.
         columns = vector_width(columns, machine.lanes)
     sizes = machine.tile(extents[-2] if len(extents) > 1 else 1, columns)

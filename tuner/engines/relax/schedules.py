@@ -25,6 +25,7 @@ from tuner.engines.runtime import prefetching, progress
 
 _log = logging.getLogger(__name__)
 _FEWEST_LINES = 4
+_FEWEST_PANELS = 3
 _UNEVEN = 4
 """Bands a thread from which on it does not matter that some thread has one more."""
 
@@ -60,7 +61,7 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     if sizes.rows > 1:
         outer_row, row = schedule.split(spatial[-2], [None, sizes.rows])
         inner, rows = [row, vectors, vector], [*spatial[:-2], outer_row]
-    outer = [*unit, *_outer_loops(schedule, rows, outer_column, traffic)]
+    outer = [*unit, *_outer_loops(schedule, rows, outer_column, traffic, machine.threads)]
     schedule.reorder(*outer, *reduced, *inner)
     outermost = place = schedule.fuse(*outer)
     padded = _padded(schedule, block) if outer[-1].same_as(outer_column) else None
@@ -123,7 +124,7 @@ def _bytes(buffer: Any) -> int:
     return math.prod(int(size) for size in buffer.shape) * int(tvm.DataType(buffer.dtype).bits) // 8
 
 
-def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic) -> list[Any]:
+def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic, threads: int) -> list[Any]:
     """Return the loops over tiles, in the order that reads least from beyond the second cache.
 
     If the weights do not stay in it, all the rows that do are computed with the same columns (the blocks of Goto and
@@ -135,8 +136,9 @@ def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic)
     row = schedule.fuse(*rows)
     tiles, panels = (int(schedule.get(loop).extent) for loop in (row, column))
     block = min(divisors(tiles, tiles), key=lambda block: traffic.beyond_cache(block / tiles, panels))
-    if block == 1 and traffic.columns >= prefetching.FEWEST_BYTES and traffic.rows <= CACHE_BYTES:
-        # Columns whose panel several tiles of rows read are asked for in time.
+    is_cold = traffic.columns >= prefetching.FEWEST_BYTES and traffic.rows <= CACHE_BYTES
+    if block == 1 and is_cold and panels >= _FEWEST_PANELS * threads:
+        # Those who read a panel several times ask for the next one in time; nobody asks for a thread's first one.
         block = tiles
     if block == 1:
         return [*shared, row, column]

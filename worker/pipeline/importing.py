@@ -52,6 +52,7 @@ _REWRITING_TEXTS = {
     "resized": ("resize operator", "replaced by products", "replaced by products"),
     "rows": ("matrix product", "computed with a padded sequence", "computed with padded sequences"),
     "aligned": ("layer", "padded to whole vectors", "padded to whole vectors"),
+    "denormals": ("constant", "with its denormal numbers rounded to zero", "with denormal numbers rounded to zero"),
 }
 """For each rewriting: the operator, and the text for one and for several of them."""
 

@@ -11,7 +11,18 @@ from pathlib import Path
 import onnx
 
 from tuner.engines.onnx import arrays, comparing, models, sessions
-from tuner.engines.onnx.rewriting import graphs, groups, lines, resized, rows, summed, taps, transposed, volumes
+from tuner.engines.onnx.rewriting import (
+    denormals,
+    graphs,
+    groups,
+    lines,
+    resized,
+    rows,
+    summed,
+    taps,
+    transposed,
+    volumes,
+)
 from tuner.engines.onnx.rewriting.aligned import padding
 from tuner.engines.onnx.rewriting.plain import (
     assigned,
@@ -49,8 +60,9 @@ PASSES: dict[str, Pass] = {
     "resized": resized.apply,
     "rows": rows.apply,
     "aligned": padding.apply,
+    "denormals": denormals.apply,
 }
-"""By their names in the engine's answer, in order of application; channels are padded last."""
+"""By their names in the engine's answer, in order of application; constants that others made are rounded last."""
 
 PLAIN: dict[str, Pass] = {
     "upgraded": lambda model, _: upgrading.apply(model),

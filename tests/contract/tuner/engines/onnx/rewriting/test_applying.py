@@ -154,6 +154,31 @@ def test_the_engine_rewrites_what_there_is(reference: EngineSession, tmp_path: P
     asking.refusal(reference, "rewrite", params)
 
 
+_DECAYED = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx.rewriting import applying
+
+values = np.array([[1e-40, -1e-45, 0.0], [-0.0, 1.2e-38, 3.0]], np.float32)
+info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])
+nodes = [helper.make_node("Mul", ["x", "decayed"], ["m"]), helper.make_node("Add", ["m", "other"], ["y"])]
+weights = [numpy_helper.from_array(values, "decayed"), numpy_helper.from_array(values[1], "other")]
+graph = helper.make_graph(nodes, "g", [info("x")], [info("y")], weights)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), sys.argv[1])
+told = applying.rewrite(sys.argv[1], 16, sys.argv[2])
+rounded = onnx.load(sys.argv[2]).graph.initializer
+told["constants"] = [numpy_helper.to_array(each).tolist() for each in rounded]
+"""
+
+
+def test_denormal_constants_are_rounded_to_zero(tmp_path: Path) -> None:
+    told = inside.run(_DECAYED, tmp_path / "model.onnx", tmp_path / "out.onnx")
+    assert told["applied"] == {"denormals": 1}
+    decayed, other = told["constants"]
+    assert decayed[0] == [0.0, 0.0, 0.0]
+    assert decayed[1] == other == pytest.approx([-0.0, 1.2e-38, 3.0], abs=1e-45)
+
+
 def test_a_child_with_limits_rewrites_for_plans(prepared: Path, tmp_path: Path) -> None:
     inspector = Inspector(spec=catalogue.get("onnx"), python=interpreter("onnx"))
     rewritten = inspector.rewrite(prepared, 16, tmp_path / "out.onnx")

@@ -46,6 +46,11 @@ _REWRITING_TEXTS = {
         "computed without weights that meet padding alone",
     ),
     "volumes": ("three-dimensional convolution", "computed plane by plane", "computed plane by plane"),
+    "normalized": (
+        "group normalization",
+        "computed in the layout of convolutions",
+        "computed in the layout of convolutions",
+    ),
     "lines": ("one-dimensional convolution", "moved to the innermost axis", "moved to the innermost axis"),
     "groups": ("grouped convolution", "padded to whole vectors", "padded to whole vectors"),
     "transposed": ("transposed convolution", "replaced by a plain one", "replaced by plain ones"),

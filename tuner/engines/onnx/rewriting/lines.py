@@ -75,6 +75,8 @@ class _Turning(graphs.GraphWalk[_Line]):
             return replace(line, name=self.emit_like(node, [line.name, *node.input[1:]]))
         if node.op_type in _POOLS:
             return self._pool(node, shape, line)
+        if node.op_type == "ReduceMean":
+            return self._mean(node, line)
         return self._global_pool(node, line) if node.op_type in _GLOBAL_POOLS else None
 
     def restore(self, form: _Line, name: str) -> None:
@@ -124,7 +126,9 @@ class _Turning(graphs.GraphWalk[_Line]):
         return shape in (plain, (*plain, 1), (*source[:2], 1, line.length))
 
     def operand(self, name: str, shape: tuple[int, ...], form: _Line) -> str | None:
-        other, constant = self.forms.get(name), self.constants.get(name)
+        other, constant, own = self.forms.get(name), self.constants.get(name), self.shapes.get(name)
+        if constant is None and own and len(own) == len(shape) and math.prod(own[2:]) == 1 != math.prod(shape[2:]):
+            return self._columns(name, (*own[:2], 1, 1))
         if other:
             same = replace(other, name=form.name) == replace(form, zeros=(0, 0)) and self.shapes.get(name) == shape
             return other.name if same else None
@@ -185,6 +189,21 @@ class _Turning(graphs.GraphWalk[_Line]):
         # One window, with a stride that leaves no room for a second one.
         window = {"kernel_shape": [1, line.length], "strides": [1, line.width]}
         name = self.emit(_GLOBAL_POOLS[node.op_type], [line.name], self.names.new(f"{node.output[0]}_turned"), **window)
+        return _Line(name=name, length=1, width=1)
+
+    def _mean(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
+        """Average along the line, and perhaps over channels."""
+        rank = len(self.shapes[node.input[0]])
+        listed = self.array(node.input[1]) if len(node.input) > 1 else graphs.attribute(node, "axes") or ()
+        axes = sorted(int(axis) % rank for axis in listed)
+        is_along = axes in (list(range(1, rank)), list(range(2, rank)))
+        if not is_along or line.length != line.width or not graphs.attribute(node, "keepdims", 1):
+            return None
+        axes = [*range(axes[0], 4)]
+        if len(node.input) > 1:
+            name = self.emit_like(node, [line.name, self.integers(f"{node.output[0]}_axes", axes)])
+        else:
+            name = self.emit_like(node, [line.name], axes=axes)
         return _Line(name=name, length=1, width=1)
 
     def _columns(self, name: str, shape: tuple[int, ...]) -> str:

@@ -1,0 +1,91 @@
+"""Group normalization as sums over the tensor that is normalized.
+
+Exporters reshape a tensor so that each group of channels is one row, normalize rows, and reshape the result. In the
+layout of convolutions the channels of a pixel are neighbours, so that both reshapes would move all of it. Sums of each
+channel do not depend on the layout, and the rest is one multiplication and one addition, which join what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import onnx
+
+from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting.plain.emitting import Declined, Emitter, Replacement, Replacements, replace
+
+_FEWEST_AXES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Groups:
+    """Groups of channels of a tensor."""
+
+    shape: tuple[int, ...]
+    count: int
+
+    @property
+    def channels(self) -> tuple[int, int, int]:
+        return self.shape[0], self.count, self.shape[1] // self.count
+
+    @property
+    def ones(self) -> list[int]:
+        """Shape of a number for each group, which broadcasts to that of ``_mean``."""
+        return [1, self.count, 1] if self.count > 1 else [1] * len(self.shape)
+
+
+class _Normalizations(Replacements):
+    def __init__(self, emitter: Emitter, producers: Mapping[str, onnx.NodeProto]) -> None:
+        super().__init__(emitter)
+        self._producers = producers
+
+    def find(self, node: onnx.NodeProto) -> Replacement | None:
+        norm = self._producers.get(node.input[0]) if node.op_type == "Reshape" else None
+        if norm is None or norm.op_type != "InstanceNormalization":
+            return None
+        before = self._producers.get(norm.input[0])
+        is_reshaped = before is not None and before.op_type == "Reshape"
+        return partial(self._normalize, norm, before.input[0]) if is_reshaped and before else None
+
+    def _normalize(self, norm: onnx.NodeProto, source: str, node: onnx.NodeProto) -> None:
+        e = self._e
+        shape, rows = e.shapes.get(source), e.shapes.get(norm.input[0])
+        scale, bias = (e.value(name) for name in norm.input[1:])
+        if shape is None or rows is None or scale is None or bias is None or e.shapes.get(node.output[0]) != shape:
+            raise Declined
+        batch, groups = rows[:2]
+        if len(shape) < _FEWEST_AXES or shape[0] != batch or groups == shape[1] or shape[1] % groups:
+            raise Declined
+        of = _Groups(shape=shape, count=groups)
+        mean = self._mean(source, of)
+        off = e.emit("Sub", [source, self._spread(mean, of)])
+        variance = self._mean(e.emit("Mul", [off, off]), of)
+        epsilon = e.constant(graphs.attribute(norm, "epsilon", 1e-5))
+        deviation = e.emit("Sqrt", [e.emit("Add", [variance, epsilon])])
+        factor = e.emit("Div", [e.constant(scale.reshape(of.ones)), deviation])
+        term = e.emit("Sub", [e.constant(bias.reshape(of.ones)), e.emit("Mul", [mean, factor])])
+        scaled = e.emit("Mul", [source, self._spread(factor, of)])
+        e.emit("Add", [scaled, self._spread(term, of)], node.output[0])
+
+    def _mean(self, name: str, of: _Groups) -> str:
+        """Emit the mean of each group: [batch, groups, 1], or for a single group a size of 1 for each other axis."""
+        if of.count == 1:
+            return self._e.reduced("ReduceMean", name, range(1, len(of.shape)))
+        means = self._e.reduced("ReduceMean", name, range(2, len(of.shape)))
+        return self._e.reduced("ReduceMean", self._e.reshape(means, of.channels), 2)
+
+    def _spread(self, name: str, of: _Groups) -> str:
+        """Emit what ``_mean`` has for each group, for each channel."""
+        if of.count == 1:
+            return name
+        channels = self._e.emit("Expand", [name, self._e.constant(of.channels, np.int64)])
+        return self._e.reshape(channels, [*of.shape[:2], *[1] * (len(of.shape) - 2)])
+
+
+def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
+    """Replace group normalizations and return their number."""
+    producers = {name: node for node in model.graph.node for name in node.output}
+    return replace(model, lambda emitter: _Normalizations(emitter, producers))

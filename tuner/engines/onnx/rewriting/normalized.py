@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,13 +29,21 @@ class _Groups:
     count: int
 
     @property
-    def channels(self) -> tuple[int, int, int]:
-        return self.shape[0], self.count, self.shape[1] // self.count
+    def size(self) -> int:
+        return self.shape[1] // self.count
+
+    @property
+    def members(self) -> Any:
+        """Array [groups, channels] with 1 for each channel of a group.
+
+        As products with it are no maps, compilers compute them once, and not again for each element that reads them.
+        """
+        return np.repeat(np.eye(self.count, dtype=np.float32), self.size, axis=1)
 
     @property
     def ones(self) -> list[int]:
         """Shape of a number for each group, which broadcasts to that of ``_mean``."""
-        return [1, self.count, 1] if self.count > 1 else [1] * len(self.shape)
+        return [1, self.count] if self.count > 1 else [1] * len(self.shape)
 
 
 class _Normalizations(Replacements):
@@ -71,17 +80,17 @@ class _Normalizations(Replacements):
         e.emit("Add", [scaled, self._spread(term, of)], node.output[0])
 
     def _mean(self, name: str, of: _Groups) -> str:
-        """Emit the mean of each group: [batch, groups, 1], or for a single group a size of 1 for each other axis."""
+        """Emit the mean of each group: [batch, groups], or for a single group a size of 1 for each other axis."""
         if of.count == 1:
             return self._e.reduced("ReduceMean", name, range(1, len(of.shape)))
         means = self._e.reduced("ReduceMean", name, range(2, len(of.shape)))
-        return self._e.reduced("ReduceMean", self._e.reshape(means, of.channels), 2)
+        return self._e.emit("MatMul", [self._e.reshape(means, of.shape[:2]), self._e.constant(of.members.T / of.size)])
 
     def _spread(self, name: str, of: _Groups) -> str:
         """Emit what ``_mean`` has for each group, for each channel."""
         if of.count == 1:
             return name
-        channels = self._e.emit("Expand", [name, self._e.constant(of.channels, np.int64)])
+        channels = self._e.emit("MatMul", [name, self._e.constant(of.members)])
         return self._e.reshape(channels, [*of.shape[:2], *[1] * (len(of.shape) - 2)])
 
 

@@ -26,6 +26,7 @@ from tuner.engines.runtime import prefetching, progress
 _log = logging.getLogger(__name__)
 _FEWEST_LINES = 4
 _FEWEST_PANELS = 3
+"""Panels of weights a thread, the first of which nothing prefetches."""
 _UNEVEN = 4
 """Bands a thread from which on it does not matter that some thread has one more."""
 
@@ -138,7 +139,7 @@ def _outer_loops(schedule: Any, rows: list[Any], column: Any, traffic: _Traffic,
     block = min(divisors(tiles, tiles), key=lambda block: traffic.beyond_cache(block / tiles, panels))
     is_cold = traffic.columns >= prefetching.FEWEST_BYTES and traffic.rows <= CACHE_BYTES
     if block == 1 and is_cold and panels >= _FEWEST_PANELS * threads:
-        # Those who read a panel several times ask for the next one in time; nobody asks for a thread's first one.
+        # While the tiles of a panel are computed, they prefetch the next one (``runtime.prefetching``).
         block = tiles
     if block == 1:
         return [*shared, row, column]

@@ -17,21 +17,19 @@ from tuner.engines.runtime.compiling import Release
 _AHEAD = 8 << 10
 """Bytes; 4 and 12 KiB were as good, 2 and 24 KiB worse."""
 FEWEST_BYTES = 64 << 10
-"""Of weights: fewer are read in no time."""
+"""Of weights; kernels with fewer gain nothing."""
 _MOST_ROWS = 1024
 """Rows of the product from which on arithmetic hides the wait."""
 _MOST_PANEL_BYTES = 512 << 10
-"""Of two panels beside the activations, that do not fit the second cache otherwise."""
+"""Of a panel: the second cache holds two of them, and activations."""
 _LINE = 64
 _MOST_LINES = 8
 """Cache lines an iteration; a loop that reads more is left to the core."""
-_FEWEST_PASSES = 2
 _SERIAL = 0
 _CPUS = ("sapphirerapids", "emeraldrapids", "graniterapids", "znver5")
 """LLVM's names of CPUs that gain; a Zen 4 gains nothing and loses up to 4 % (docs/decisions/0082-prefetches.md)."""
-_FOR_READING, _DATA = 0, 1
-"""Arguments of ``llvm.prefetch``, with the caches between them."""
-_FIRST_CACHE, _SECOND_CACHE = 3, 2
+_FOR_READING, _FIRST_CACHE, _SECOND_CACHE, _DATA = 0, 3, 2, 1
+"""Arguments of ``llvm.prefetch``: what for, into which cache, and what."""
 
 
 def pays(target: Any) -> bool:
@@ -71,18 +69,18 @@ def place(loops: Sequence[Loop], *, item: int, size: int, rows: int) -> tuple[in
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Weights that loops read one after the other, in several passes, before they read the next ones."""
+    """Weights that loops read several times in a row, before they go on to the next ones."""
 
     size: int
     """Bytes."""
     iterations: int
     """Of all passes."""
     loops: int
-    """Number of loops, the innermost ones, that make up all passes."""
+    """Number of the innermost loops, which make up all passes."""
 
 
 def panel(loops: Sequence[Loop]) -> Panel | None:
-    """Return the panel that the innermost loop reads a step of, or None if there is none to ask for ahead."""
+    """Return the panel that nested loops read, or None if they read it once or two of it do not fit the cache."""
     size, steps, passes, count = loops[-1].stride, 1, 1, 0
     for loop in reversed(loops):
         if loop.extent > 1 and loop.stride == size and loop.sums and passes == 1:
@@ -110,7 +108,7 @@ class Walks:
     linear: Callable[[Any, list[Any]], Any]
     """TVM's ``detect_linear_equation``."""
     value: Callable[[Any], int | None]
-    """Returns the value of an expression of constants."""
+    """Returns the value of an expression without variables; None if TVM cannot tell."""
     given: Callable[[Any], dict[Any, Sequence[Any]]]
     """Returns the shape of each flat buffer of a function's parameters, by what ``source`` returns for its reads."""
     source: Callable[[Any], Any | None]

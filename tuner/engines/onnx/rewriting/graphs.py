@@ -336,3 +336,11 @@ class GraphWalk(ABC, Generic[Form]):
 
     def array(self, name: str) -> Any:
         return weights.array(self.constants[name])
+
+    def reduced_axes(self, node: onnx.NodeProto) -> set[int]:
+        """Return the axes of a reduction, from 0 on; none if it does not list them, or not in a constant."""
+        axes = attribute(node, "axes") or []
+        if len(node.input) > 1 and node.input[1]:
+            axes = self.array(node.input[1]).reshape(-1) if node.input[1] in self.constants else []
+        rank = len(self.shapes[node.input[0]])
+        return {int(axis) % rank for axis in axes}

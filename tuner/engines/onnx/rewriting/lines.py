@@ -128,6 +128,7 @@ class _Turning(graphs.GraphWalk[_Line]):
     def operand(self, name: str, shape: tuple[int, ...], form: _Line) -> str | None:
         other, constant, own = self.forms.get(name), self.constants.get(name), self.shapes.get(name)
         if constant is None and own and len(own) == len(shape) and math.prod(own[2:]) == 1 != math.prod(shape[2:]):
+            # One number for each channel, or for all of them.
             return self._columns(name, (*own[:2], 1, 1))
         if other:
             same = replace(other, name=form.name) == replace(form, zeros=(0, 0)) and self.shapes.get(name) == shape
@@ -193,13 +194,11 @@ class _Turning(graphs.GraphWalk[_Line]):
 
     def _mean(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
         """Average along the line, and perhaps over channels."""
-        rank = len(self.shapes[node.input[0]])
-        listed = self.array(node.input[1]) if len(node.input) > 1 else graphs.attribute(node, "axes") or ()
-        axes = sorted(int(axis) % rank for axis in listed)
-        is_along = axes in (list(range(1, rank)), list(range(2, rank)))
+        reduced, rank = self.reduced_axes(node), len(self.shapes[node.input[0]])
+        is_along = reduced in ({*range(1, rank)}, {*range(2, rank)})
         if not is_along or line.length != line.width or not graphs.attribute(node, "keepdims", 1):
             return None
-        axes = [*range(axes[0], 4)]
+        axes = [*range(min(reduced), 4)]
         if len(node.input) > 1:
             name = self.emit_like(node, [line.name, self.integers(f"{node.output[0]}_axes", axes)])
         else:

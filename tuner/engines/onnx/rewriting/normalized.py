@@ -1,8 +1,9 @@
-"""Group normalization as sums over the tensor that is normalized.
+"""Group normalization without reshaping what is normalized.
 
-Exporters reshape a tensor so that each group of channels is one row, normalize rows, and reshape the result. In the
-layout of convolutions the channels of a pixel are neighbours, so that both reshapes would move all of it. Sums of each
-channel do not depend on the layout, and the rest is one multiplication and one addition, which join what follows.
+Exporters reshape a tensor to one row for each group of channels, normalize the rows, and reshape the result. Where the
+channels of a pixel are neighbours, as in relax's layout, both reshapes move every number. Means of channels do not
+depend on the layout. Given those of the groups, normalizing is a multiplication and an addition, which are fused with
+what follows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.plain.emitting import Declined, Emitter, Replacement, Replacements, replace
 
 _FEWEST_AXES = 3
+"""Batch, channels and at least one more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +36,9 @@ class _Groups:
 
     @property
     def members(self) -> Any:
-        """Array [groups, channels] with 1 for each channel of a group.
+        """Array [groups, channels], float32: 1 where the channel is in the group, else 0.
 
-        As products with it are no maps, compilers compute them once, and not again for each element that reads them.
+        A compiler computes a product with it once. It would repeat an ``Expand`` for each element that reads it.
         """
         return np.repeat(np.eye(self.count, dtype=np.float32), self.size, axis=1)
 
@@ -56,14 +58,17 @@ class _Normalizations(Replacements):
         if norm is None or norm.op_type != "InstanceNormalization":
             return None
         before = self._producers.get(norm.input[0])
-        is_reshaped = before is not None and before.op_type == "Reshape"
-        return partial(self._normalize, norm, before.input[0]) if is_reshaped and before else None
+        if before is None or before.op_type != "Reshape":
+            return None
+        return partial(self._normalize, norm, before.input[0])
 
     def _normalize(self, norm: onnx.NodeProto, source: str, node: onnx.NodeProto) -> None:
         e = self._e
         shape, rows = e.shapes.get(source), e.shapes.get(norm.input[0])
         scale, bias = (e.value(name) for name in norm.input[1:])
         if shape is None or rows is None or scale is None or bias is None or e.shapes.get(node.output[0]) != shape:
+            raise Declined
+        if scale.dtype != np.float32:
             raise Declined
         batch, groups = rows[:2]
         if len(shape) < _FEWEST_AXES or shape[0] != batch or groups == shape[1] or shape[1] % groups:

@@ -260,13 +260,8 @@ class _Padding(graphs.GraphWalk[_Padded]):
 
     def _reduce(self, node: onnx.NodeProto, _: tuple[int, ...]) -> _Padded | None:
         form, rank = self.forms.get(node.input[0]), len(self.shapes[node.input[0]])
-        axes = graphs.attribute(node, "axes")
-        if len(node.input) > 1 and node.input[1]:
-            axes = self.array(node.input[1]).reshape(-1).tolist() if node.input[1] in self.constants else None
-        if form is None or not axes:
-            return None
-        reduced = {axis % rank for axis in axes}
-        if reduced & {*form.axes}:
+        reduced = self.reduced_axes(node)
+        if form is None or not reduced or reduced & {*form.axes}:
             return None
         kept = range(rank) if graphs.attribute(node, "keepdims", 1) else [x for x in range(rank) if x not in reduced]
         places = {axis: place for place, axis in enumerate(kept)}

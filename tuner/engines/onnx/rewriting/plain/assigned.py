@@ -1,7 +1,6 @@
-"""Concatenations in place of ``ScatterND`` into slices, which is what exporters make of an assignment to a slice.
+"""Replacement of ``ScatterND`` by ``Concat`` where it assigns to a slice, as exporters write ``x[:, 1:] = y``.
 
-Its indices name every element of the slice: a constant of several times the size of the data, and a loop that reads it
-for each element.
+Its indices list every element of the slice: a constant several times as large as the data, read element by element.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class _Assignments(Replacements):
     def _part(
         self, data: str, begins: Sequence[int], ends: Sequence[int], axis: int, begin: int, end: int
     ) -> list[str]:
-        """Emit what stays of the data from ``begin`` to ``end`` of an axis, within the slice of the axes before it."""
+        """Emit the data from ``begin`` to ``end`` of an axis, and within the slice along the axes before it."""
         if begin == end:
             return []
         bounds = [*begins[:axis], begin], [*ends[:axis], end], range(axis + 1)
@@ -49,7 +48,10 @@ class _Assignments(Replacements):
 
 
 def _slice(indices: Any, shape: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return begin and end of each axis if indices [..., axes] are those of a slice, in order. Raises Declined."""
+    """Return where a slice begins and ends along each axis, given the indices [..., axes] of its elements.
+
+    Raises Declined for indices that are not those of a slice with steps of 1, in order.
+    """
     axes = indices.shape[-1]
     places = indices.reshape(-1, axes)
     places = np.where(places < 0, places + np.array(shape[:axes]), places)

@@ -120,7 +120,7 @@ def test_products_of_few_rows_alone_ask_for_their_weights_and_all_compute_the_sa
 
 NEXT = """
 import dataclasses
-from tuner.engines.relax import loops, prefetching as own
+from tuner.engines.relax import prefetching as own
 from tuner.engines.relax.release import RELEASE
 from tvm import s_tir
 

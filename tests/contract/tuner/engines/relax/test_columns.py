@@ -95,6 +95,39 @@ def test_tiles_are_the_quickest_by_estimate(reference: EngineSession, tmp_path: 
     assert found == {"products": [[14, 1, 16], [7, 3, 16], [7, 1, 1]], "depthwise": [1, 14], "padded": [1, 29, 57, 48]}
 
 
+ORDER = """
+import json, re, sys
+from tuner.engines.relax import importing, lowering, prefetching, schedules
+importing.install()
+told = []
+for threads in (1, 2):
+    build = lowering.Lowering.of({"model": sys.argv[1], "target": "llvm -mcpu=sapphirerapids", "threads": threads})
+    scheduled = schedules.apply(lowering.lower(importing.load(sys.argv[1]), build), build.target)
+    finished = lowering.finish(scheduled, build.target)
+    [product] = [each for name, each in finished.functions_items() if re.search("conv2d|matmul", name.name_hint)]
+    asked = prefetching.apply(finished, build.target).script()
+    told.append([
+        [int(size) for size in product.params[1].ty.shape],
+        sorted(set(re.findall(r"llvm.prefetch.*, 0, (.), 1[)]", asked))),
+    ])
+print(json.dumps(told))
+"""
+
+
+def test_panels_are_computed_one_after_the_other_where_each_thread_has_several(
+    reference: EngineSession, tmp_path: Path
+) -> None:
+    """Then all tiles of a panel ask for the next one, into the second cache; otherwise for what a tile reads soon."""
+    model, _ = asking.prepare(reference, networks.dense(rows=56, inner=256, columns=256), tmp_path)
+    assert asking.told_inside("relax", ORDER, model) == [[[4, 256, 64], ["2"]], [[4, 256, 64], ["3"]]]
+
+
+def test_tiles_of_wide_groups_have_several_vectors(reference: EngineSession, tmp_path: Path) -> None:
+    model, _ = asking.prepare(reference, networks.wide_groups(), tmp_path)
+    [[weights, _], _] = asking.told_inside("relax", ORDER, model)
+    assert weights == [4, 1, 1, 96, 48]
+
+
 TENSORS = """
 import json, sys
 import onnx

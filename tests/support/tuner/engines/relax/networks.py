@@ -226,6 +226,14 @@ def grouped_convolution() -> bytes:
     return models.model(nodes, inputs=inputs, outputs=outputs, tensors=[_floats("w", (96, 6, 3, 3), weights)])
 
 
+def wide_groups() -> bytes:
+    """Two groups of 96 channels, as products of pixels: ``x`` [1, 192, 14, 14] to ``y`` [1, 192, 14, 14]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1], group=2)]
+    inputs, outputs = {"x": (1, 192, 14, 14)}, {"y": (1, 192, 14, 14)}
+    return models.model(nodes, inputs=inputs, outputs=outputs, tensors=[_floats("w", (192, 96, 1, 1), weights)])
+
+
 def convolution() -> bytes:
     """One operator and no weights: ``x`` [1, 8, 8, 8], ``w`` [16, 8, 3, 3]."""
     nodes = [_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], kernel_shape=[3, 3])]

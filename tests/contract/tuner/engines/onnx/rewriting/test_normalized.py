@@ -68,3 +68,23 @@ def test_normalized_lines_stay_in_their_form() -> None:
     assert max(network["error"] for network in networks) < 1e-5
     assert [network["count"] for network in networks] == [2, 2, 2]
     assert [network["operators"].count("Reshape") for network in networks[:2]] == [2, 2]
+
+
+OTHER_MEANS = """
+told = []
+for opset, axes, keepdims in ((18, None, 1), (18, [1], 1), (18, [-1], 0), (17, None, 1), (17, [-1], 1)):
+    network = Network([1, 8, 64], opset=opset)
+    y = network.add("Conv", "x", network.random(8, 8, 3), network.random(8), pads=[1, 1])
+    listed = {} if axes is None or opset > 17 else {"axes": axes}
+    given = [network.weight(np.int64(axes)) if axes else ""] if opset > 17 else []
+    mean = network.add("ReduceMean", y, *given, keepdims=keepdims, **listed)
+    outputs = [network.add("Mul", y, mean)] if keepdims else [y, mean]
+    told.append(told_of(network.model(*outputs)))
+"""
+
+
+def test_other_means_of_lines_compute_the_same() -> None:
+    """Of everything, of channels alone, without the axis that was averaged, and of the line."""
+    networks = rewritten.told("lines", OTHER_MEANS)
+    assert [network["count"] for network in networks] == [1] * 5
+    assert max(network["error"] for network in networks) < 1e-5

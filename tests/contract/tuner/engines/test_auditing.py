@@ -17,11 +17,9 @@ Json = dict[str, Any]
 
 
 def _measured(twin: Twin, params: Json, folder: Path) -> str:
-    """The native line of one trial."""
+    """The native line of a trial."""
     # A search of its own: others in this session begin anew.
-    _, [trial] = asking.tune(twin.session, params, folder / "spool.jsonl", trials=1, options={"n_trial": 1000})
-    assert trial["error"] is None
-    return str(trial["schedule"])
+    return asking.good_lines(twin.session, params, folder / "spool.jsonl", options={"n_trial": 1000})[0]
 
 
 @pytest.fixture(scope="module")

@@ -54,19 +54,23 @@ def tune(
     return engine.request("tune", request, timeout=120, on_event=keep), trials
 
 
-def trial_lines(engine: EngineSession, place: Params, folder: Path, *, trials: int = 2) -> list[str]:
-    """Native lines of some trials of each task of a network.
+def good_lines(engine: EngineSession, params: Params, spool: Path, *, trials: int = 2, **more: Any) -> list[str]:
+    """Native lines of the trials of a round that succeeded.
 
     None failed, but builds on a busy machine may take longer than the limit that adapts to earlier ones.
     """
-    lines: list[str] = []
-    for task in engine.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]:
-        _, measured = tune(engine, workload(place, task, folder), folder / "spool.jsonl", trials=trials)
-        assert {trial["error"] for trial in measured} <= {None, "build_timeout"}, measured
-        good = [trial["schedule"] for trial in measured if not trial["error"]]
-        assert good, measured
-        lines += good
-    return lines
+    _, measured = tune(engine, params, spool, trials=trials, **more)
+    assert {trial["error"] for trial in measured} <= {None, "build_timeout"}, measured
+    good = [str(trial["schedule"]) for trial in measured if not trial["error"]]
+    assert good, measured
+    return good
+
+
+def trial_lines(engine: EngineSession, place: Params, folder: Path, *, trials: int = 2) -> list[str]:
+    """Native lines of some trials of each task of a network."""
+    tasks = engine.request("extract", {**place, "out_dir": str(folder)}, timeout=120)["tasks"]
+    spool = folder / "spool.jsonl"
+    return [line for task in tasks for line in good_lines(engine, workload(place, task, folder), spool, trials=trials)]
 
 
 def prepare(reference: EngineSession, content: bytes, folder: Path, **shapes: list[int]) -> tuple[Path, Trials]:

@@ -12,6 +12,8 @@ from tvm import relax, tirx
 CONVOLUTION, MATRIX_PRODUCT = "relax.nn.conv2d", "relax.matmul"
 CHANNELS = "tunesmith.channels"
 """Our own operator that rearranges channels (``shuffles``)."""
+NEIGHBOURS = "tunesmith.neighbours"
+"""Our own operator that joins neighbouring planes of a volume (``volumes``)."""
 FUSES_ELEMENTWISE = 4
 """Value of the attribute ``op_pattern`` of functions into which FuseOps fuses the element-wise operators that follow
 (``kOutEWiseFusable``)."""

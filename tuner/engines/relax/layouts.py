@@ -7,6 +7,7 @@ no rule for it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_equal
 
-from tuner.engines.relax import calls, shuffles
+from tuner.engines.relax import calls, shuffles, volumes
 
 WANTED = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
 """Layouts of data and weights, by the name that requests use."""
@@ -23,6 +24,8 @@ _TRANSPOSED = ["NCHW", "IOHW"]
 _RULE = "FRelaxInferLayout"
 _ELEMENTWISE = ("relax.clip", "relax.nn.leakyrelu", "relax.nn.softplus")
 """Element-wise operators for which TVM 0.27 has no rule."""
+_TO_NHWC, _TO_NCHW = [0, 2, 3, 1], [0, 3, 1, 2]
+"""Axes of transpositions."""
 _COMMUTATIVE = ("relax.add", "relax.multiply", "relax.maximum", "relax.minimum")
 
 
@@ -30,14 +33,15 @@ def convert(module: Any, layout: str) -> Any:
     """Convert the layout of convolutions, unless an operator between them does not support it."""
     _add_rules()
     if layout == "NHWC":
-        module = shuffles.find(module)
+        module = volumes.find(shuffles.find(module))
     module = calls.mutate(module, _Ordered)
     try:
         wanted = {calls.CONVOLUTION: WANTED[layout], "relax.nn.conv2d_transpose": _TRANSPOSED}
-        return relax.transform.ConvertLayout(wanted)(module)
+        converted = relax.transform.ConvertLayout(wanted)(module)
     except Exception as error:  # noqa: BLE001 - operators raise anything; each build of the model meets the same
         logging.getLogger(__name__).warning("convolutions keep the model's layout: %s", str(error)[-300:])
         return module
+    return relax.transform.DeadCodeElimination()(calls.mutate(converted, _Hoisting)) if layout == "NHWC" else converted
 
 
 @cache
@@ -79,3 +83,53 @@ class _Ordered(relax.PyExprMutator):
         if second not in self._held or first in self._held or not may_be_transposed:
             return visited
         return relax.Call(visited.op, [visited.args[1], visited.args[0]], visited.attrs)
+
+
+@relax.expr_functor.mutator
+class _Hoisting(relax.PyExprMutator):
+    """Join tensors in NHWC if one of them is: ``ConvertLayout`` joins them in the layout of the first one."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self._values = {each.var: each.value for each in calls.bindings(function)}
+        self._uses = calls.uses(function)
+
+    def visit_call_(self, call: Any) -> Any:
+        if not _permutes(call, _TO_NHWC) or not self._is_hoisted(call.args[0]):
+            return self.visit_expr_post_order(call)
+        return self._in_nhwc(call.args[0])
+
+    def _is_hoisted(self, variable: Any) -> bool:
+        value = self._values.get(variable)
+        if self._uses[variable] > 1:
+            return False
+        if calls.operator(value) == calls.NEIGHBOURS:
+            return True
+        return any(_permutes(self._values.get(each), _TO_NCHW) for each in self._joined(value))
+
+    def _joined(self, value: Any) -> Sequence[Any]:
+        """Return the variables that a value joins along the channels of NCHW; empty for other values."""
+        if calls.operator(value) != "relax.concat" or int(value.attrs.axis or 0) != 1 or value.ty.ndim != len(_TO_NHWC):
+            return ()
+        parts = self._values.get(value.args[0], value.args[0])
+        return parts.fields if isinstance(parts, relax.Tuple) else ()
+
+    def _in_nhwc(self, variable: Any) -> Any:
+        value: Any = self._values.get(variable)
+        if _permutes(value, _TO_NCHW):
+            return self.visit_expr(value.args[0])
+        if not self._is_hoisted(variable):
+            return relax.op.permute_dims(self.visit_expr(variable), _TO_NHWC)
+        if calls.operator(value) == calls.NEIGHBOURS:
+            data, table = value.args
+            taps = relax.const(table.value.numpy().transpose(_TO_NHWC))
+            return relax.Call(value.op, [self.builder_.emit(self._in_nhwc(data)), taps])
+        return relax.op.concat([self.builder_.emit(self._in_nhwc(each)) for each in self._joined(value)], axis=3)
+
+
+def _permutes(value: Any, axes: list[int]) -> bool:
+    return (
+        calls.operator(value) == "relax.permute_dims"
+        and value.attrs.axes is not None
+        and [int(axis) for axis in value.attrs.axes] == axes
+    )

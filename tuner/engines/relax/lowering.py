@@ -31,6 +31,7 @@ from tuner.engines.relax import (
     rows,
     shuffles,
     targets,
+    volumes,
 )
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime import faults
@@ -212,7 +213,7 @@ def _arithmetic(module: Any, build: Lowering) -> str:
 
 def _legalizations(build: Lowering) -> dict[str, Any]:
     joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
-    joined |= shuffles.legalizations()
+    joined |= shuffles.legalizations() | volumes.legalizations()
     if not build.rewrite:
         return joined
     filtered = filtering.computing(Machine.of(build.target))

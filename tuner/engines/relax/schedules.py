@@ -249,6 +249,10 @@ _FEWEST_LANES = 4
 _SCHEDULED = "tirx.is_scheduled"
 _TILE = 8
 """Maximum rows and columns of the tiles of a transposition: a set of the first cache has about as many lines."""
+_TURNED = 4
+"""Maximum number of vectors along the input of a transposition that are turned together."""
+_SET = 1 << 10
+"""Numbers, of 4 bytes, between those that lie in the same set of the first cache."""
 _WORTH_THREADS = 1 << 15
 """Elements of a map below which waking threads, some microseconds, costs more than it saves."""
 _SUMMED_IN_A_LANE = 1 << 13
@@ -488,9 +492,7 @@ def _stream(schedule: Any, block: Any, machine: Machine) -> None:
         lanes = vector_width(_group(schedule, block, extent), machine.lanes)
         crossed = _crossed(schedule, block)
         if crossed is not None:
-            _transpose(
-                schedule, [loop for place, loop in enumerate(loops[:-1]) if place != crossed], loops[crossed], loops[-1]
-            )
+            _transpose(schedule, block, crossed, machine)
         elif lanes > 1:
             _, inner = schedule.split(loops[-1], [None, lanes])
             schedule.vectorize(inner)
@@ -514,14 +516,41 @@ def _crossed(schedule: Any, block: Any) -> int | None:
     return places[0] if places and extents[-1] > 1 and max(divisors(extents[places[0]], _TILE)) > 1 else None
 
 
-def _transpose(schedule: Any, others: list[Any], crossed: Any, last: Any) -> None:
+def _transpose(schedule: Any, block: Any, crossed: int, machine: Machine) -> None:
     """Map tiles, of which every line of a cache that is read is used whole before it is lost."""
-    rows, columns = (max(divisors(int(schedule.get(loop).extent), _TILE)) for loop in (crossed, last))
-    outer_row, row = schedule.split(crossed, [None, rows])
-    outer_column, column = schedule.split(last, [None, columns])
+    loops = schedule.get_loops(block)
+    others = [loop for place, loop in enumerate(loops[:-1]) if place != crossed]
+    turned = _turned(schedule, block, crossed, machine)
+    rows, columns = turned or (max(divisors(int(schedule.get(loops[place]).extent), _TILE)) for place in (crossed, -1))
+    outer_row, row = schedule.split(loops[crossed], [None, rows])
+    outer_column, column = schedule.split(loops[-1], [None, columns])
+    if turned:
+        schedule.reorder(*others, outer_row, outer_column, column, row)
+        keep_in_registers(schedule, column, row)
+        return
     schedule.reorder(*others, outer_row, outer_column, row, column)
     if columns >= _FEWEST_LANES:
         schedule.vectorize(column)
+
+
+def _turned(schedule: Any, block: Any, crossed: int, machine: Machine) -> tuple[int, int] | None:
+    """Return the rows and columns of tiles with vectors along the input; None if those along the output are better.
+
+    Each is one load, and LLVM turns several of them in registers to store vectors; vectors along the output are
+    gathered. But rows that lie in one set of the first cache drive each other out of it, and what else is read along
+    the output would be gathered.
+    """
+    extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
+    rows = vector_width(extents[crossed], machine.lanes)
+    columns = max(divisors(extents[-1], _TURNED)) if extents[-1] % _TURNED == 0 else max(divisors(extents[-1], _TILE))
+    in_one_set = rows == machine.lanes and math.prod(extents[crossed + 1 :]) % _SET == 0
+    statement = schedule.get(block)
+    column, written = statement.iter_vars[-1].var, _bytes(statement.writes[0].source)
+    is_alone = not any(
+        read.region and read.region[-1].min.same_as(column) and _bytes(read.source) >= written
+        for read in statement.reads
+    )
+    return (rows, columns) if min(rows, columns) >= _FEWEST_LANES and is_alone and not in_one_set else None
 
 
 def _run_in_parallel(schedule: Any, block: Any, machine: Machine) -> None:

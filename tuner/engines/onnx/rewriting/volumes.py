@@ -21,6 +21,8 @@ _MOST_ELEMENTS = 1 << 26
 """Maximum elements of the neighbouring planes of all planes, which are copies."""
 _STEPS_IN_SLICES = 10
 """First operator set in which slices have steps."""
+_AXES_OF_MEANS_AS_INPUTS = 18
+"""First operator set in which the axes of means are an input."""
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
@@ -76,6 +78,8 @@ class _Slicing(graphs.GraphWalk[_Planes]):
             return self._concatenation(node)
         if node.input[0] not in self.forms:
             return None
+        if node.op_type == "InstanceNormalization":
+            return self._normalization(node, shape)
         if node.op_type == "BatchNormalization":
             return _Planes(name=self.emit_like(node, [self.forms[node.input[0]].name, *node.input[1:]]))
         return self._pool(node, shape) if node.op_type == "MaxPool" else None
@@ -150,6 +154,30 @@ class _Slicing(graphs.GraphWalk[_Planes]):
         if not any(name in self.forms for name in node.input):
             return None
         return _Planes(name=self.emit_like(node, [self._planes(name) for name in node.input], axis=1))
+
+    def _normalization(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Planes | None:
+        """Compute means of a volume over its planes, too; of several volumes, planes take turns."""
+        if shape[0] > 1 or not all(name in self.constants for name in node.input[1:]):
+            return None
+        scale, bias = (self.constant(name, self.array(name).reshape(1, -1, 1, 1)) for name in node.input[1:])
+        planes = self.forms[node.input[0]].name
+        mean = self._mean(planes)
+        off = self._emitted("Sub", planes, mean)
+        epsilon = self.constant("epsilon", np.float32(graphs.attribute(node, "epsilon", 1e-5)))
+        variance = self._mean(self._emitted("Mul", off, off))
+        factor = self._emitted("Div", scale, self._emitted("Sqrt", self._emitted("Add", variance, epsilon)))
+        term = self._emitted("Sub", bias, self._emitted("Mul", mean, factor))
+        return _Planes(name=self._emitted("Add", self._emitted("Mul", planes, factor), term))
+
+    def _mean(self, planes: str) -> str:
+        """Emit the mean of each channel of one volume, float32 [1, channels, 1, 1]."""
+        output, axes = self.names.new(f"{planes}_mean"), [0, 2, 3]
+        if self._opset < _AXES_OF_MEANS_AS_INPUTS:
+            return self.emit("ReduceMean", [planes], output, axes=axes)
+        return self.emit("ReduceMean", [planes, self.integers(f"{output}_axes", axes)], output)
+
+    def _emitted(self, operator: str, *inputs: str) -> str:
+        return self.emit(operator, inputs, self.names.new(f"{inputs[0]}_{operator.lower()}"))
 
     def _pool(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Planes | None:
         window = _Window.of(node, list(graphs.attribute(node, "kernel_shape")))

@@ -440,6 +440,55 @@ def _shuffled(given: str, name: str, rank: int) -> list[bytes]:
     ]
 
 
+def planes() -> bytes:
+    """Planes of ``x`` [6, 8, 10, 9] beside those around them, as kernels of volumes read them, between convolutions.
+
+    ``y`` joins pixels that were channels with ``z`` [6, 5, 20, 18]; of ``stepped``, every second plane is computed;
+    slices of ``rows`` are no planes.
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["x", "a", "a_bias"], ["first"], kernel_shape=[1, 1]),
+        _node("Relu", ["first"], ["bent"]),
+        _node("Pad", ["bent", "around"], ["between"]),
+        *_joined("between", "taps", ("0 6", "1 7", "2 8"), "one"),
+        _node("Conv", ["taps", "b"], ["deep"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        *_joined("bent", "pairs", ("0 5", "1 6"), "two"),
+        _node("Conv", ["pairs", "c"], ["stepped"], kernel_shape=[1, 1]),
+        _node("Reshape", ["deep", "parts"], ["apart"]),
+        _node("Transpose", ["apart"], ["crossed"], perm=[0, 3, 4, 1, 5, 2]),
+        _node("Reshape", ["crossed", "image"], ["pixels"]),
+        _node("Conv", ["z", "d"], ["beside"], kernel_shape=[1, 1]),
+        _node("Concat", ["pixels", "beside"], ["both"], axis=1),
+        _node("Pad", ["both", "around"], ["both_between"]),
+        *_joined("both_between", "both_taps", ("2 8", "0 6"), "one"),
+        _node("Conv", ["both_taps", "e"], ["y"], kernel_shape=[1, 1]),
+        _node("Slice", ["bent", "0", "9", "rows_axis"], ["upper"]),
+        _node("Slice", ["bent", "1", "10", "rows_axis"], ["lower"]),
+        _node("Concat", ["upper", "lower"], ["rows"], axis=1),
+    ]
+    shapes = {"a": (16, 8, 1, 1), "b": (12, 48, 3, 3), "c": (8, 32, 1, 1), "d": (4, 5, 1, 1), "e": (8, 14, 1, 1)}
+    tensors = [_floats(name, shape, weights) for name, shape in (shapes | {"a_bias": (16,)}).items()]
+    numbers = {
+        "around": [1, 0, 0, 0, 1, 0, 0, 0], "parts": [6, 2, 2, 3, 10, 9], "image": [6, 3, 20, 18], "axis": [0],
+        "rows_axis": [2], "one": [1], "two": [2], **{str(place): [place] for place in range(11)},
+    }  # fmt: skip
+    tensors += [
+        tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
+    ]
+    outputs = {"y": (6, 8, 20, 18), "stepped": (3, 8, 10, 9), "rows": (6, 32, 9, 9)}
+    inputs = {"x": (6, 8, 10, 9), "z": (6, 5, 20, 18)}
+    return models.model(nodes, inputs=inputs, outputs=outputs, tensors=tensors)
+
+
+def _joined(given: str, name: str, bounds: Sequence[str], step: str) -> list[bytes]:
+    """Nodes that join slices of a batch along the channels."""
+    slices = [
+        _node("Slice", [given, *each.split(), "axis", step], [f"{name}_{place}"]) for place, each in enumerate(bounds)
+    ]
+    return [*slices, _node("Concat", [f"{name}_{place}" for place in range(len(bounds))], [name], axis=1)]
+
+
 def odd_columns() -> bytes:
     """Products whose columns no vector divides, of convolutions, dense layers and tensors: ``x`` [1, 24, 31, 30] to
     three results.

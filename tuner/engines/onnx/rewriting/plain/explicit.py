@@ -2,7 +2,8 @@
 
 Not every engine imports the others: padding by ``auto_pad`` or of some axes, parts of uneven sizes, ``Celu``,
 ``EyeLike``, ``OneHot``, ``Dropout`` with a seed, ``LayerNormalization`` that returns its mean, a number of boxes that
-does not fit into 32 bits, and an attribute of casts that changes nothing.
+does not fit into 32 bits, and an attribute of casts that changes nothing. Others compute a ``PRelu`` of a single slope
+by itself, not with the convolution before it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _METHODS = {
     ("", "LayerNormalization"): "_layer",
     ("", "NonMaxSuppression"): "_boxes",
     ("", "OneHot"): "_one_hot",
+    ("", "PRelu"): "_slope",
     ("", "Pad"): "_pad",
     ("", "Split"): "_split",
 }
@@ -88,6 +90,12 @@ class _Forms(Replacements):
         grown = self._e.emit("Elu", [self._e.emit("Div", [node.input[0], alpha])])
         below = self._e.emit("Mul", [self._e.emit("Min", [grown, self._e.constant(0)]), alpha])
         self._e.emit("Add", [self._e.emit("Relu", [node.input[0]]), below], node.output[0])
+
+    def _slope(self, node: onnx.NodeProto) -> None:
+        slope = self._e.value(node.input[1])
+        if slope is None or slope.size != 1 or not np.issubdtype(slope.dtype, np.floating):
+            raise Declined
+        self._e.emit("LeakyRelu", [node.input[0]], node.output[0], alpha=float(slope.reshape(())))
 
     def _pass(self, node: onnx.NodeProto) -> None:
         """Emit the input: in inference nothing is dropped."""

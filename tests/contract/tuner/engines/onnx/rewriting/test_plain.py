@@ -289,6 +289,7 @@ for axis in (-1, 0):
         weights=[number(5), values], axis=axis)
 one("Cast", image, [1, 3, 9, 8], 22, kind=TensorProto.INT32, to=TensorProto.INT32, saturate=1)
 one("Celu", image, [1, 3, 9, 8], alpha=0.4)
+one("PRelu", image, [1, 3, 9, 8], weights=[floats(1, 1, 1)])
 node = helper.make_node("Split", ["x"], ["a", "y"], axis=2, num_outputs=2)
 told.append({"operator": "Split", **told_of([node], image, [("a", F, [1, 3, 5, 8]), ("y", F, [1, 3, 4, 8])], 18)})
 one("Dropout", image, [1, 3, 9, 8], seed=3)

@@ -20,6 +20,8 @@ while len(told) < 80:
     y = network.add("Relu", network.add("BatchNormalization", y, *statistics))
     z = network.add("Conv", y, network.random(features, features, 3, 3, 3), pads=[1] * 6)
     y = network.add("PRelu", network.add("Add", z, y), network.random(features, 1, 1, 1))
+    if pick(0, 1):
+        y = network.add("InstanceNormalization", y, network.random(features), network.random(features), epsilon=1e-3)
     y = network.add("Mul", y, network.random(1))
     y = network.add("Mul", y, network.add("Sigmoid", network.add("GlobalAveragePool", y)))
     if pick(0, 1):

@@ -24,6 +24,7 @@ _WORTH = 0.95
 _VIEWS = ("Reshape", "Slice", "Squeeze", "Unsqueeze")
 _GLOBAL_POOLS = {"GlobalMaxPool": "MaxPool", "GlobalAveragePool": "AveragePool"}
 _POOLS = tuple(_GLOBAL_POOLS.values())
+_REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
@@ -58,6 +59,9 @@ class _Line(graphs.Turned):
 
 class _Turning(graphs.GraphWalk[_Line]):
     def turned(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Line | None:
+        if node.op_type in _REDUCTIONS:
+            line = self.forms.get(node.input[0])
+            return self._reduced(node, line) if line and not any(line.zeros) else None
         if len(shape) < 3:
             return None
         if node.op_type == "Conv":
@@ -75,8 +79,6 @@ class _Turning(graphs.GraphWalk[_Line]):
             return replace(line, name=self.emit_like(node, [line.name, *node.input[1:]]))
         if node.op_type in _POOLS:
             return self._pool(node, shape, line)
-        if node.op_type == "ReduceMean":
-            return self._mean(node, line)
         return self._global_pool(node, line) if node.op_type in _GLOBAL_POOLS else None
 
     def restore(self, form: _Line, name: str) -> None:
@@ -192,17 +194,17 @@ class _Turning(graphs.GraphWalk[_Line]):
         name = self.emit(_GLOBAL_POOLS[node.op_type], [line.name], self.names.new(f"{node.output[0]}_turned"), **window)
         return _Line(name=name, length=1, width=1)
 
-    def _mean(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
-        """Average along the line, and perhaps over channels."""
+    def _reduced(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
+        """Reduce along the line, and perhaps over channels."""
         reduced, rank = self.reduced_axes(node), len(self.shapes[node.input[0]])
-        is_along = reduced in ({*range(1, rank)}, {*range(2, rank)})
-        if not is_along or line.length != line.width or not graphs.attribute(node, "keepdims", 1):
+        is_along = reduced in ({*range(1, rank)}, {*range(2, rank)}, {_long_axis(self.shapes[node.input[0]])})
+        if not is_along or line.length != line.width:
             return None
         axes = [*range(min(reduced), 4)]
         if len(node.input) > 1:
-            name = self.emit_like(node, [line.name, self.integers(f"{node.output[0]}_axes", axes)])
+            name = self.emit_like(node, [line.name, self.integers(f"{node.output[0]}_axes", axes)], keepdims=1)
         else:
-            name = self.emit_like(node, [line.name], axes=axes)
+            name = self.emit_like(node, [line.name], axes=axes, keepdims=1)
         return _Line(name=name, length=1, width=1)
 
     def _columns(self, name: str, shape: tuple[int, ...]) -> str:

@@ -80,6 +80,20 @@ y = network.add("GlobalMaxPool", y)
 told = [told_of(network.model(y))]
 """
 
+REDUCED = """
+told = []
+for axes in ([-1], [1, 2], [2], [1]):
+    for operator in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"):
+        for keepdims in (0, 1):
+            network = Network([2, 3, 40])
+            y = network.add("Relu", network.add("Conv", "x", network.random(16, 3, 1)))
+            inputs, attributes = [y], {"axes": axes}
+            if operator == "ReduceSum":
+                inputs, attributes = [y, network.weight(np.int64(axes))], {}
+            y = network.add(operator, *inputs, keepdims=keepdims, **attributes)
+            told.append(told_of(network.model(network.add("Neg", y))))
+"""
+
 LEFT = """
 told = []
 for shape, kernel in [((1, 3, 8, 8), (3, 3)), ((1, 3, 1, 32), (1, 1)), ((1, 3, 1, 1), (1, 1)), ((1, 3, 8, 1), (8, 1))]:
@@ -100,6 +114,18 @@ def test_turned_lines_compute_the_same() -> None:
     assert max(network["error"] for network in networks) < 1e-5
     assert len(networks) > 40
     assert sum(network["count"] > 0 for network in networks) > 40
+
+
+def test_reductions_of_lines_compute_the_same() -> None:
+    """Only those over channels alone are computed of the line as it was."""
+    networks = rewritten.told("lines", REDUCED)
+    assert max(network["error"] for network in networks) < 1e-5
+    turned = [network["operators"].index("Reshape", 1) for network in networks]
+    reduced = [
+        next(place for place, name in enumerate(network["operators"]) if name.startswith("Reduce"))
+        for network in networks
+    ]
+    assert [back > place for back, place in zip(turned, reduced, strict=True)] == [True] * 24 + [False] * 8
 
 
 def test_pools_and_zeros_between_lines_compute_the_same() -> None:

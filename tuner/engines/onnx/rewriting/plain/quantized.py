@@ -61,11 +61,16 @@ class Quantized(Replacements):
         super().__init__(emitter)
         self._wide: dict[str, tuple[str, int]] = {}
         """Float32 integers and the type of the bytes that they become, by the name of these."""
+        self._totals: dict[str, str] = {}
+        """Float32 sums of products, by the name of the 32-bit integers that they become."""
 
     def find(self, node: onnx.NodeProto) -> Replacement | None:
         is_standard = node.domain in models.STANDARD_DOMAINS
         if is_standard and node.op_type in _MOVING and node.input[0] in self._wide and len(node.output) == 1:
             return self._move
+        if is_standard and node.op_type == "Cast" and node.input[0] in self._totals:
+            # TVM's conversion to integers tests for numbers that these have no room for, which takes LLVM long.
+            return self._as_float if graphs.attribute(node, "to") == TensorProto.FLOAT else None
         found = super().find(node)
         return partial(_tried, found) if found else None
 
@@ -120,9 +125,17 @@ class Quantized(Replacements):
         moved = self._e.copy(node, node.op_type, [name, *node.input[1:]])
         self._narrowed(moved, kind, node.output[0])
 
-    def _sum_of_products(self, name: str) -> str:
+    def _sum_of_products(self, name: str, output: str | None = None) -> str:
         """Mark a sum of products of integers as one, so that nobody multiplies its operands by a later factor."""
-        return self._e.emit("Round", [name])
+        return self._e.emit("Round", [name], output)
+
+    def _summed(self, total: str, output: str) -> None:
+        """Emit the conversion of a sum of products to 32 bits."""
+        self._totals[output] = total
+        self._e.cast(total, TensorProto.INT32, output)
+
+    def _as_float(self, node: onnx.NodeProto) -> None:
+        self._sum_of_products(self._totals[node.input[0]], node.output[0])
 
     def _scaled(self, name: str, factor: Any) -> str:
         return self._e.emit("Mul", [name, self._e.constant(factor)])
@@ -204,13 +217,13 @@ class Quantized(Replacements):
         x_zero, w_zero = (*zeros, "", "")[:2]
         rank = len(self._e.shapes[w])
         inputs = [self._integers(x, x_zero), self._integers(w, w_zero, (-1, *[1] * (rank - 1)))]
-        self._e.cast(self._e.copy(node, "Conv", inputs), TensorProto.INT32, node.output[0])
+        self._summed(self._e.copy(node, "Conv", inputs), node.output[0])
 
     def _integer_product(self, node: onnx.NodeProto) -> None:
         a, b, *zeros = node.input
         a_zero, b_zero = (*zeros, "", "")[:2]
         total = self._e.emit("MatMul", [self._integers(a, a_zero, (-1, 1)), self._integers(b, b_zero)])
-        self._e.cast(total, TensorProto.INT32, node.output[0])
+        self._summed(total, node.output[0])
 
     def _by_range(self, node: onnx.NodeProto) -> None:
         y, scale, zero = node.output

@@ -500,6 +500,18 @@ for axis, shape in ((0, (3, 6)), (1, (8, 2))):
     told.append(told_of(nodes, [("x", F, [4, 8])], [("y", F, [4, 6])], 21))
 """
 
+_SUMS = """
+for kinds in ((F,), (F, I), (TensorProto.DOUBLE,)):
+    for operator, given, shape, size in (("ConvInteger", [1, 3, 9, 9], [1, 8, 7, 7], (8, 3, 3, 3)),
+                                         ("MatMulInteger", [4, 6], [4, 5], (6, 5))):
+        factor = np.array(0.01, helper.tensor_dtype_to_np_dtype(kinds[0]))
+        nodes = [helper.make_node(operator, ["x", bytes_(*size), bytes_(), bytes_()], ["sum"]),
+                 helper.make_node("Cast", ["sum"], ["real"], to=kinds[0]),
+                 helper.make_node("Mul", ["real", weight(factor)], ["y"])]
+        outputs = [("y", kinds[0], shape)] + [("sum", I, shape)] * (len(kinds) - 1)
+        told.append(told_of(nodes, [("x", U, given)], outputs))
+"""
+
 _OLD = """
 zero = lambda: bytes_()
 inputs = ["x", scale(), zero(), bytes_(8, 3, 3, 3), scale(), zero(), weight(np.float32(1.7)), zero()]
@@ -518,6 +530,12 @@ def _told(program: str) -> list[dict[str, Any]]:
     assert found
     assert not [each for each in found if each["undone"]]
     return found
+
+
+def test_sums_of_bytes_become_real_numbers_without_being_integers() -> None:
+    networks = _told(_SUMS)
+    assert max(network["error"] for network in networks) < 1e-6
+    assert ["Round" in network["operators"] for network in networks] == [True] * 4 + [False] * 2
 
 
 def test_recurrent_layers_become_steps() -> None:

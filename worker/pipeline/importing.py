@@ -42,8 +42,8 @@ _REWRITING_TEXTS = {
     "summed": ("sum", "of convolutions computed as one", "of convolutions computed as one each"),
     "taps": (
         "convolution",
-        "computed without weights that meet padding alone",
-        "computed without weights that meet padding alone",
+        "computed without weights that only multiply padding",
+        "computed without weights that only multiply padding",
     ),
     "volumes": ("three-dimensional convolution", "computed plane by plane", "computed plane by plane"),
     "normalized": (

@@ -35,6 +35,20 @@ def bindings(function: Any) -> list[Any]:
     return [each for block in function.body.blocks for each in block.bindings]
 
 
+def register(name: str, second: str, result: Callable[[Any], Any]) -> None:
+    """Register an operator of ``data`` and a constant called ``second``, 4-D both, with the layout rule of sums.
+
+    Where the data are transposed, so is the constant. ``result`` returns the type of a call, given their shapes alone.
+    """
+    tvm.ir.register_op_attr(name, "FInferType", lambda call, _: result(call))
+    tvm.ir.register_op_attr(name, "FRelaxInferLayout", tvm.ir.Op.get("relax.add").get_attr("FRelaxInferLayout"))
+    tvm.ir.register_op_attr(name, "FPurity", True)
+    operator = tvm.ir.Op.get(name)
+    operator.set_num_inputs(2)
+    operator.add_argument("data", "Tensor", "")
+    operator.add_argument(second, "Tensor", "")
+
+
 def uses(function: Any) -> Counter[Any]:
     """Return how many bindings of a Relax function use each variable; its result counts as one more."""
     found: Counter[Any] = Counter()

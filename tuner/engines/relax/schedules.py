@@ -470,7 +470,7 @@ def _inline(schedule: Any) -> None:
     given = schedule.mod["main"].params
     for block in _blocks(schedule):
         written = schedule.get(block).writes[0].source
-        # TVM refuses to inline results, with messages that have the whole function: a second for 30 parts of one.
+        # TVM refuses to inline results. Its error contains the whole function, which takes a second with 30 blocks.
         if _is_reduction(schedule, block) or any(written.same_as(each) for each in given):
             continue
         users = schedule.get_consumers(block)
@@ -545,7 +545,7 @@ def _turned(schedule: Any, block: Any, crossed: int, machine: Machine) -> tuple[
     """
     extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(block)]
     rows = vector_width(extents[crossed], machine.lanes)
-    columns = max(divisors(extents[-1], _TURNED)) if extents[-1] % _TURNED == 0 else max(divisors(extents[-1], _TILE))
+    columns = _TURNED if extents[-1] % _TURNED == 0 else max(divisors(extents[-1], _TILE))
     in_one_set = rows == machine.lanes and math.prod(extents[crossed + 1 :]) % _SET == 0
     statement = schedule.get(block)
     column, written = statement.iter_vars[-1].var, _bytes(statement.writes[0].source)

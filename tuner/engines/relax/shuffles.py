@@ -41,15 +41,7 @@ def _register() -> None:
 
     The second one, a constant, has for each channel of the result the number of the channel that it is; -1 is zeros.
     """
-    add = tvm.ir.Op.get("relax.add")
-    tvm.ir.register_op_attr(calls.CHANNELS, "FInferType", lambda call, _: _result(call))
-    # The second tensor is transposed as that of a sum is.
-    tvm.ir.register_op_attr(calls.CHANNELS, "FRelaxInferLayout", add.get_attr("FRelaxInferLayout"))
-    tvm.ir.register_op_attr(calls.CHANNELS, "FPurity", True)
-    operator = tvm.ir.Op.get(calls.CHANNELS)
-    operator.set_num_inputs(2)
-    operator.add_argument("data", "Tensor", "")
-    operator.add_argument("channels", "Tensor", "")
+    calls.register(calls.CHANNELS, "channels", _result)
 
 
 def _result(call: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Planes of a volume and those around them, joined as kernels of volumes read them, in the layout of convolutions.
+"""One operator that joins each plane of a volume with its neighbours, in the layout of convolutions.
 
-The rewritten network joins slices of the volume, which lies between zeros (``onnx.rewriting.volumes``).
-``ConvertLayout`` has no rule for the zeros. Slices would also be fused with what is before them, and compute it anew
-for each tap.
+``onnx.rewriting.volumes`` emits zero padding along the batch, a slice for each tap of the kernel, and a concatenation
+along the channels. ``ConvertLayout`` has no rule for this padding. TVM would also fuse the slices with the operators
+before them, and repeat those for each tap.
 """
 
 from __future__ import annotations
@@ -36,15 +36,7 @@ def _register() -> None:
     The second one, a constant, has for each image of the result and each tap the number of the image that it joins; -1
     is zeros. Results have the channels of all taps.
     """
-    add = tvm.ir.Op.get("relax.add")
-    tvm.ir.register_op_attr(calls.NEIGHBOURS, "FInferType", lambda call, _: _result(call))
-    # The second tensor is transposed as that of a sum is.
-    tvm.ir.register_op_attr(calls.NEIGHBOURS, "FRelaxInferLayout", add.get_attr("FRelaxInferLayout"))
-    tvm.ir.register_op_attr(calls.NEIGHBOURS, "FPurity", True)
-    operator = tvm.ir.Op.get(calls.NEIGHBOURS)
-    operator.set_num_inputs(2)
-    operator.add_argument("data", "Tensor", "")
-    operator.add_argument("taps", "Tensor", "")
+    calls.register(calls.NEIGHBOURS, "taps", _result)
 
 
 def _axis(call: Any) -> int:

@@ -15,14 +15,13 @@ import numpy as np
 import onnx
 
 from tuner.engines.onnx.rewriting import graphs
+from tuner.engines.onnx.rewriting.plain.emitting import AXES_AS_INPUTS
 
 _RANK = 5
 _MOST_ELEMENTS = 1 << 26
 """Maximum elements of the neighbouring planes of all planes, which are copies."""
 _STEPS_IN_SLICES = 10
 """First operator set in which slices have steps."""
-_AXES_OF_MEANS_AS_INPUTS = 18
-"""First operator set in which the axes of means are an input."""
 
 
 def apply(model: onnx.ModelProto, lanes: int) -> int:  # noqa: ARG001 - every pass is given them
@@ -156,7 +155,7 @@ class _Slicing(graphs.GraphWalk[_Planes]):
         return _Planes(name=self.emit_like(node, [self._planes(name) for name in node.input], axis=1))
 
     def _normalization(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> _Planes | None:
-        """Compute means of a volume over its planes, too; of several volumes, planes take turns."""
+        """Normalize one volume. The planes of several are interleaved, so that their means are no single reduction."""
         if shape[0] > 1 or not all(name in self.constants for name in node.input[1:]):
             return None
         scale, bias = (self.constant(name, self.array(name).reshape(1, -1, 1, 1)) for name in node.input[1:])
@@ -172,7 +171,7 @@ class _Slicing(graphs.GraphWalk[_Planes]):
     def _mean(self, planes: str) -> str:
         """Emit the mean of each channel of one volume, float32 [1, channels, 1, 1]."""
         output, axes = self.names.new(f"{planes}_mean"), [0, 2, 3]
-        if self._opset < _AXES_OF_MEANS_AS_INPUTS:
+        if self._opset < AXES_AS_INPUTS:
             return self.emit("ReduceMean", [planes], output, axes=axes)
         return self.emit("ReduceMean", [planes, self.integers(f"{output}_axes", axes)], output)
 

@@ -2,8 +2,8 @@
 
 Not every engine imports the others: padding by ``auto_pad`` or of some axes, parts of uneven sizes, ``Celu``,
 ``EyeLike``, ``OneHot``, ``Dropout`` with a seed, ``LayerNormalization`` that returns its mean, a number of boxes that
-does not fit into 32 bits, and an attribute of casts that changes nothing. Others compute a ``PRelu`` of a single slope
-by itself, not with the convolution before it.
+does not fit into 32 bits, and an attribute of casts that changes nothing. A ``PRelu`` with a single
+slope becomes a ``LeakyRelu``, which TVM fuses with the convolution before it.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Quantized(Replacements):
         if is_standard and node.op_type in _MOVING and node.input[0] in self._wide and len(node.output) == 1:
             return self._move
         if is_standard and node.op_type == "Cast" and node.input[0] in self._totals:
-            # TVM's conversion to integers tests for numbers that these have no room for, which takes LLVM long.
+            # TVM's importer checks the range of casts to integers, which takes LLVM seconds to compile.
             return self._as_float if graphs.attribute(node, "to") == TensorProto.FLOAT else None
         found = super().find(node)
         return partial(_tried, found) if found else None

@@ -12,7 +12,8 @@ environment.apply()
 # ruff: noqa: E402 - TVM, which these load, reads the environment
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import compiling, cuda, extracting, importing, lowering, plugins, records, searching, targets
+from tuner.engines.relax import compiling, cuda, extracting, importing, plugins, records, searching, targets
+from tuner.engines.relax.graph import lowering
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.relax.running import BUNDLES

@@ -14,7 +14,8 @@ import tvm
 from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import cuda, importing, kernels, lowering, plans, records, schedules, targets
+from tuner.engines.relax import cuda, importing, kernels, plans, records, schedules, targets
+from tuner.engines.relax.graph import lowering
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime import auditing, compiling, faults, libraries

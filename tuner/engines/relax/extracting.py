@@ -11,7 +11,8 @@ from tvm import s_tir
 from tvm.s_tir import meta_schedule
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import importing, lowering, products, records, schedules
+from tuner.engines.relax import importing, records, schedules
+from tuner.engines.relax.graph import lowering, products
 from tuner.engines.runtime import progress
 
 _ENDLESS = 1 << 40

@@ -9,7 +9,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tuner.engines.relax import prefetching, products, targets
+from tuner.engines.relax import prefetching, targets
+from tuner.engines.relax.graph import products
 from tuner.engines.runtime.workspaces import MOST_STACK_BYTES, ON_STACK
 
 _OF_TVM, _OURS = "default", "tunesmith"

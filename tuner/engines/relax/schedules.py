@@ -19,7 +19,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
 
-from tuner.engines.relax import attention, chains, concatenations, filtering, targets
+from tuner.engines.relax import targets
+from tuner.engines.relax.graph import attention, chains, concatenations, filtering
 from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
 from tuner.engines.runtime import prefetching, progress
 

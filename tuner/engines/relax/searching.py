@@ -18,7 +18,8 @@ from tvm.s_tir.meta_schedule.cost_model import xgb_model
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import attention, chains, filtering, records, schedules, targets
+from tuner.engines.relax import records, schedules, targets
+from tuner.engines.relax.graph import attention, chains, filtering
 from tuner.engines.relax.machines import Machine
 from tuner.engines.runtime.environment import cores
 from tuner.engines.runtime.rounds import NotInSpace, Trial, TrialLimit

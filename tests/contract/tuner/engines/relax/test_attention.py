@@ -17,7 +17,8 @@ pytestmark = pytest.mark.engine
 FUNCTIONS = """
 import json, sys
 import tvm
-from tuner.engines.relax import attention, importing, lowering, schedules
+from tuner.engines.relax import importing, schedules
+from tuner.engines.relax.graph import attention, lowering
 importing.install()
 path, target = sys.argv[1:]
 told = {}

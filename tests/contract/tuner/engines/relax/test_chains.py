@@ -17,7 +17,8 @@ pytestmark = pytest.mark.engine
 FUNCTIONS = r"""
 import json, re, sys
 import tvm
-from tuner.engines.relax import chains, importing, lowering, schedules
+from tuner.engines.relax import importing, schedules
+from tuner.engines.relax.graph import chains, lowering
 importing.install()
 path, target = sys.argv[1:]
 told = {}

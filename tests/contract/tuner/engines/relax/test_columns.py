@@ -15,7 +15,8 @@ pytestmark = pytest.mark.engine
 
 COLUMNS = """
 import json, re, sys
-from tuner.engines.relax import importing, lowering
+from tuner.engines.relax import importing
+from tuner.engines.relax.graph import lowering
 importing.install()
 path, target = sys.argv[1:]
 told = {}
@@ -69,7 +70,8 @@ def test_padded_columns_change_no_result(
 
 TILES = """
 import json, re, sys
-from tuner.engines.relax import importing, lowering, schedules
+from tuner.engines.relax import importing, schedules
+from tuner.engines.relax.graph import lowering
 from tuner.engines.relax.machines import Machine
 importing.install()
 build = lowering.Lowering.of({"model": sys.argv[1], "target": "llvm -mcpu=znver5", "threads": 1})
@@ -97,7 +99,8 @@ def test_tiles_are_the_quickest_by_estimate(reference: EngineSession, tmp_path: 
 
 ORDER = """
 import json, re, sys
-from tuner.engines.relax import importing, lowering, prefetching, schedules
+from tuner.engines.relax import importing, prefetching, schedules
+from tuner.engines.relax.graph import lowering
 importing.install()
 told = []
 for threads in (1, 2):
@@ -132,7 +135,8 @@ TENSORS = """
 import json, sys
 import onnx
 from onnx import TensorProto, helper
-from tuner.engines.relax import importing, lowering
+from tuner.engines.relax import importing
+from tuner.engines.relax.graph import lowering
 importing.install()
 told = []
 shapes = [

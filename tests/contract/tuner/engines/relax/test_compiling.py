@@ -126,7 +126,7 @@ import json
 import numpy as np
 import tvm
 from tvm import te
-from tuner.engines.relax import fast_math
+from tuner.engines.relax.graph import fast_math
 dice = np.random.default_rng(0)
 limits = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, 1e-38], "float32")
 spread = {
@@ -184,7 +184,8 @@ def test_means_of_several_axes_and_odd_rows_are_summed_in_vectors(
 RULES = """
 import json, sys
 from tvm import ir, tirx
-from tuner.engines.relax import importing, lowering, schedules
+from tuner.engines.relax import importing, schedules
+from tuner.engines.relax.graph import lowering
 target, *models = sys.argv[1:]
 build = lowering.Lowering.of({"target": target, "threads": 1, "rewrite": True})
 told = []
@@ -241,7 +242,7 @@ import json
 import numpy as np
 import tvm
 from tvm import te, topi
-from tuner.engines.relax import rows as functions
+from tuner.engines.relax.graph import rows as functions
 data = te.placeholder((3, 37), "float32")
 rows = np.random.default_rng(0).normal(size=(3, 37)).astype("float32")
 rows[1], rows[2, 5:] = np.finfo("float32").min, -np.inf
@@ -273,7 +274,8 @@ def test_concatenations_choose_between_no_parts(
 JOINED = """
 import collections, json, sys
 import tvm
-from tuner.engines.relax import importing, lowering, schedules
+from tuner.engines.relax import importing, schedules
+from tuner.engines.relax.graph import lowering
 importing.install()
 path, target, threads = sys.argv[1:]
 build = lowering.Lowering.of({"model": path, "target": target, "threads": int(threads)})
@@ -286,7 +288,8 @@ print(json.dumps({"chosen": 0} | collections.Counter(kinds)))
 
 PARALLEL = """
 import json, re, sys
-from tuner.engines.relax import importing, lowering, schedules
+from tuner.engines.relax import importing, schedules
+from tuner.engines.relax.graph import lowering
 importing.install()
 path, target = sys.argv[1:]
 build = lowering.Lowering.of({"model": path, "target": target, "threads": 2})

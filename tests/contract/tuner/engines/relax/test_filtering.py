@@ -20,7 +20,8 @@ import numpy as np
 import tvm
 from numpy.lib.stride_tricks import sliding_window_view
 from tvm import s_tir, te, topi
-from tuner.engines.relax import filtering, targets
+from tuner.engines.relax import targets
+from tuner.engines.relax.graph import filtering
 from tuner.engines.relax.machines import Machine
 
 TARGET = targets.resolve(sys.argv[1], int(sys.argv[2]))
@@ -89,7 +90,8 @@ print(json.dumps({f"{case}": errors(*case) for case in (
 """
 FUNCTIONS = """
 import json, sys
-from tuner.engines.relax import importing, lowering
+from tuner.engines.relax import importing
+from tuner.engines.relax.graph import lowering
 importing.install()
 path, target = sys.argv[1:]
 told = {}

@@ -31,7 +31,8 @@ def needing(precision: str, *arguments: Any) -> Any:
 PRECISIONS = [needing(precision) for precision in INSTRUCTIONS]
 NARROW = """
 import json, sys
-from tuner.engines.relax import compiling, importing, lowering, schedules
+from tuner.engines.relax import compiling, importing, schedules
+from tuner.engines.relax.graph import lowering
 from tuner.engines.runtime.workspaces import Workspaces
 from tuner.engines.relax.release import RELEASE
 importing.install()
@@ -51,8 +52,9 @@ import json, sys
 import numpy as np
 import tvm
 from tvm import s_tir, te
-from tuner.engines.relax import kernels, narrowing, targets
-from tuner.engines.relax.products import matrix_product
+from tuner.engines.relax import kernels, targets
+from tuner.engines.relax.graph import narrowing
+from tuner.engines.relax.graph.products import matrix_product
 from tuner.engines.runtime.targets import native_cpu
 numbers = narrowing.NUMBERS[sys.argv[1]]
 target = targets.resolve(f"llvm -mcpu={native_cpu(tvm)}", 1)
@@ -84,7 +86,8 @@ print(json.dumps(told))
 """
 GROUPED = """
 import json, sys
-from tuner.engines.relax import importing, lowering
+from tuner.engines.relax import importing
+from tuner.engines.relax.graph import lowering
 importing.install()
 told = []
 for precision in ("f32", "bf16"):
@@ -101,7 +104,8 @@ print(json.dumps(told))
 """
 READ = """
 import json, sys
-from tuner.engines.relax import importing, lowering
+from tuner.engines.relax import importing
+from tuner.engines.relax.graph import lowering
 importing.install()
 build = lowering.Lowering.of({"model": sys.argv[1], "target": sys.argv[2], "threads": 1, "rewrite": True})
 module = lowering.lower(importing.load(sys.argv[1]), build)
@@ -110,7 +114,8 @@ print(json.dumps({name: str(each.params[0].dtype) for name, each in functions.it
 """
 ROUNDED = """
 import json, sys
-from tuner.engines.relax import compiling, importing, lowering, schedules
+from tuner.engines.relax import compiling, importing, schedules
+from tuner.engines.relax.graph import lowering
 from tuner.engines.relax.release import RELEASE
 from tuner.engines.runtime.workspaces import Workspaces
 importing.install()
@@ -285,7 +290,8 @@ import json, sys
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from tuner.engines.relax import importing, lowering
+from tuner.engines.relax import importing
+from tuner.engines.relax.graph import lowering
 importing.install()
 SCALE = np.float32(0.5)
 

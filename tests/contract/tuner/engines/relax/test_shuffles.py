@@ -15,7 +15,8 @@ pytestmark = pytest.mark.engine
 
 LOWERED = """
 import json, re, sys
-from tuner.engines.relax import importing, lowering
+from tuner.engines.relax import importing
+from tuner.engines.relax.graph import lowering
 importing.install()
 path, target = sys.argv[1:]
 told = {}

@@ -71,7 +71,8 @@ import json, sys
 from tuner.engines.runtime import environment
 environment.apply()
 import tvm
-from tuner.engines.relax import compiling, importing, lowering, records
+from tuner.engines.relax import compiling, importing, records
+from tuner.engines.relax.graph import lowering
 model, target, path = sys.argv[1:]
 build = lowering.Lowering.of({"target": target, "threads": 1})
 

@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir
 
-from tuner.engines.relax import calls
+from tuner.engines.relax.graph import calls
 
 _MOST_PARTS = 16
 """Parts up to which a concatenation is a choice, which operators before and after it can be fused with.

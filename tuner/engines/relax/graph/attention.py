@@ -17,7 +17,7 @@ from typing import Any
 import tvm
 from tvm import relax, s_tir, tirx
 
-from tuner.engines.relax import calls, joining
+from tuner.engines.relax.graph import calls, joining
 from tuner.engines.relax.machines import (
     CACHE_BYTES,
     Machine,

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from tuner.engines.relax import calls
+from tuner.engines.relax.graph import calls
 from tuner.engines.relax.machines import CACHE_BYTES, Machine, Tile, divisors, keep_in_registers, space, vector_width
 from tuner.engines.runtime.filtering import Filtering, along, multiple, pick
 

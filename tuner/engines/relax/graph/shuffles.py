@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from tuner.engines.relax import calls
+from tuner.engines.relax.graph import calls
 
 _RESHAPING, _PADDING = "relax.reshape", "relax.nn.pad"
 _MOVING = (_RESHAPING, _PADDING, "relax.permute_dims", "relax.strided_slice", "relax.take")

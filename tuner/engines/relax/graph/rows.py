@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
-from tuner.engines.relax import calls, fast_math
+from tuner.engines.relax.graph import calls, fast_math
 from tuner.engines.relax.machines import MOST_LANES
 
 _DTYPE = "float32"

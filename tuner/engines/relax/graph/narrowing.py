@@ -19,9 +19,9 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
-from tuner.engines.relax import calls, products, quantized
+from tuner.engines.relax.graph import calls, products, quantized
+from tuner.engines.relax.graph.products import Numbers
 from tuner.engines.relax.machines import vector_width
-from tuner.engines.relax.products import Numbers
 
 _DTYPE = "float32"
 _LARGEST, _INTEGERS = (tirx.const(each, _DTYPE) for each in (255, 1.5 * 2**23))

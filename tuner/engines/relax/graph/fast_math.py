@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from tuner.engines.relax import calls
+from tuner.engines.relax.graph import calls
 
 _DTYPE = "float32"
 """The only dtype replaced; narrower numbers would lose more by rounding than is gained."""

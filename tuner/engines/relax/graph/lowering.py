@@ -15,7 +15,8 @@ from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
-from tuner.engines.relax import (
+from tuner.engines.relax import importing, targets
+from tuner.engines.relax.graph import (
     attention,
     calls,
     chains,
@@ -23,14 +24,12 @@ from tuner.engines.relax import (
     concatenations,
     fast_math,
     filtering,
-    importing,
     layouts,
     narrowing,
     planes,
     quantized,
     rows,
     shuffles,
-    targets,
     volumes,
 )
 from tuner.engines.relax.machines import Machine

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from tuner.engines.relax import calls
+from tuner.engines.relax.graph import calls
 
 _QUANTIZE, _DEQUANTIZE, _TRANSPOSE = "relax.quantize", "relax.dequantize", "relax.permute_dims"
 _ROUND, _LIMITS = "relax.round", ("relax.maximum", "relax.minimum")

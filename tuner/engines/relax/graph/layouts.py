@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_equal
 
-from tuner.engines.relax import calls, shuffles, volumes
+from tuner.engines.relax.graph import calls, shuffles, volumes
 
 WANTED = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
 """Layouts of data and weights, by the name that requests use."""

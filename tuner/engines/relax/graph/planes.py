@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from tuner.engines.relax import calls
+from tuner.engines.relax.graph import calls
 
 PADDED = "padded_planes"
 """Name of the block that puts zeros around the image."""

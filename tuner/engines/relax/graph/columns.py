@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tuner.engines.relax import calls, shuffles
+from tuner.engines.relax.graph import calls, shuffles
 from tuner.engines.relax.machines import Machine
 
 _DTYPE = "float32"

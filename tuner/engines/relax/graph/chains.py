@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
-from tuner.engines.relax import calls, joining, planes
+from tuner.engines.relax.graph import calls, joining, planes
 from tuner.engines.relax.machines import (
     CACHE_BYTES,
     MOST_LANES,

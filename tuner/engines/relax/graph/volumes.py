@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script.builder import ir
 
-from tuner.engines.relax import calls
+from tuner.engines.relax.graph import calls
 
 _JOINING, _SLICE, _PADDING = "relax.concat", "relax.strided_slice", "relax.nn.pad"
 _RANK = 4

@@ -22,7 +22,8 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from bench.planted_networks import NETWORKS
-from tuner.engines.onnx import arrays, comparing, perturbing, sessions
+from tuner.engines.onnx import arrays, sessions
+from tuner.engines.onnx.accuracy import comparing, perturbing
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.protocol.messages import Json
 

@@ -60,9 +60,9 @@ AREAS = {
     "verification": Area(
         modules=(
             "tuner/results/verification.py",
-            "tuner/engines/onnx/comparing.py",
-            "tuner/engines/onnx/selections.py",
-            "tuner/engines/onnx/rounding.py",
+            "tuner/engines/onnx/accuracy/comparing.py",
+            "tuner/engines/onnx/accuracy/selections.py",
+            "tuner/engines/onnx/accuracy/rounding.py",
         ),
         tests=(
             "unit/tuner/test_verification.py",

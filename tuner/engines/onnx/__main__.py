@@ -9,21 +9,9 @@ from pathlib import Path
 
 import onnxruntime
 
-from tuner.engines.onnx import (
-    arrays,
-    comparing,
-    labels,
-    models,
-    narrowing,
-    operators,
-    perturbing,
-    preparing,
-    profiling,
-    quantizing,
-    rows,
-    sessions,
-    sizing,
-)
+from tuner.engines.onnx import arrays, models, operators, preparing, profiling, rows, sessions, sizing
+from tuner.engines.onnx.accuracy import comparing, labels, perturbing
+from tuner.engines.onnx.precisions import narrowing, quantizing
 from tuner.engines.onnx.rewriting import applying
 from tuner.engines.protocol import serving
 from tuner.engines.protocol.messages import Json

@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tuner.engines.onnx import comparing, models, ordering, sessions
+from tuner.engines.onnx import models, ordering, sessions
+from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.onnx.rewriting import graphs, inlining
 from tuner.engines.protocol.serving import EngineFailure

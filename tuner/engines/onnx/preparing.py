@@ -12,7 +12,8 @@ from typing import Any
 import onnx
 import onnx.inliner
 
-from tuner.engines.onnx import arrays, branches, comparing, models, sessions, vetting
+from tuner.engines.onnx import arrays, branches, models, sessions, vetting
+from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.rewriting import applying, graphs
 from tuner.engines.onnx.rewriting.plain import (
     assigned,

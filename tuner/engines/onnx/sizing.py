@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.engines.onnx import arrays, comparing, sessions
+from tuner.engines.onnx import arrays, sessions
+from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.arrays import Arrays
 from tuner.engines.protocol.messages import Json
 

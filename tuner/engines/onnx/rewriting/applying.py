@@ -10,7 +10,8 @@ from pathlib import Path
 
 import onnx
 
-from tuner.engines.onnx import arrays, comparing, models, sessions
+from tuner.engines.onnx import arrays, models, sessions
+from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.rewriting import (
     denormals,
     graphs,

@@ -48,7 +48,7 @@ def test_images_that_narrow_convolutions_read_are_rounded_for_all_readers(tmp_pa
     program = """
 import onnx
 from onnx import TensorProto, helper
-from tuner.engines.onnx import narrowing
+from tuner.engines.onnx.precisions import narrowing
 kernel = helper.make_tensor("w", TensorProto.FLOAT, [4, 4, 1, 1], [1.0] * 16)
 value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 3, 3])
 nodes = [helper.make_node("Relu", ["x"], ["r"], name="relu"),

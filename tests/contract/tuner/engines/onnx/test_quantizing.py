@@ -101,7 +101,8 @@ def test_ranges_of_outliers_are_cut_by_percentile_and_entropy(prepared: Path, tm
     program = """
 import numpy as np, onnx
 from pathlib import Path
-from tuner.engines.onnx import arrays, calibrating
+from tuner.engines.onnx import arrays
+from tuner.engines.onnx.precisions import calibrating
 random = np.random.default_rng(0)
 paths = []
 for number in range(3):
@@ -124,7 +125,7 @@ told = {method: list(map(float, found.ranges(method)["image"])) for method in ca
 def test_the_least_squared_error_cuts_off_few_values_and_no_more() -> None:
     program = """
 import numpy as np
-from tuner.engines.onnx import calibrating
+from tuner.engines.onnx.precisions import calibrating
 told = []
 for outliers in (1, 100):
     counts = np.zeros(calibrating._BINS)
@@ -138,7 +139,7 @@ for outliers in (1, 100):
 
 def test_layers_that_lose_much_for_their_cost_stay_in_float32_first() -> None:
     program = """
-from tuner.engines.onnx import sensitivity
+from tuner.engines.onnx.precisions import sensitivity
 costs = {"dear": 10.0, "huge": 100.0, "cheap": 1.0}
 told = sensitivity._candidates(costs, {"dear": 0.2, "huge": 0.9, "cheap": 0.1})
 """
@@ -149,7 +150,7 @@ told = sensitivity._candidates(costs, {"dear": 0.2, "huge": 0.9, "cheap": 0.1})
 def test_ranges_are_the_same_however_few_tensors_a_run_returns(prepared: Path, inputs: list[Path]) -> None:
     program = """
 import onnx
-from tuner.engines.onnx import calibrating
+from tuner.engines.onnx.precisions import calibrating
 model, paths = onnx.load(sys.argv[1]), sys.argv[2:]
 names = ["image", *(name for node in model.graph.node for name in node.output if node.op_type != "Gemm")]
 told = []

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.engine
 
 COMPARING = """
 import numpy as np
-from tuner.engines.onnx import comparing
-from tuner.engines.onnx.perturbing import Run
+from tuner.engines.onnx.accuracy import comparing
+from tuner.engines.onnx.accuracy.perturbing import Run
 
 def compared(expected, actual, *runs, dtype=np.float32):
     made = [np.asarray(each, dtype) for each in (expected, actual, *runs)]
@@ -208,7 +208,8 @@ QUANTIZED = """
 from pathlib import Path
 import onnx
 from onnx import helper, numpy_helper
-from tuner.engines.onnx import perturbing, preparing, sessions
+from tuner.engines.onnx import preparing, sessions
+from tuner.engines.onnx.accuracy import perturbing
 
 LAYERS, WIDTH = 8, 256
 generator = np.random.default_rng(0)
@@ -304,7 +305,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from tuner.engines.onnx import perturbing
+from tuner.engines.onnx.accuracy import perturbing
 
 info = lambda name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 8])
 weights = [numpy_helper.from_array(np.float32(0.03), "scale"), numpy_helper.from_array(np.uint8(120), "zero")]
@@ -337,7 +338,7 @@ def test_no_run_starts_that_may_end_too_late(
 
 def test_models_that_select_are_run_more_often_and_bounds_stay() -> None:
     program = """
-from tuner.engines.onnx import perturbing
+from tuner.engines.onnx.accuracy import perturbing
 from bench.planted_networks import lines, top_k, transformer
 told = [perturbing.selects(make().graph) for make in (lines, top_k, transformer)]
 values = np.float32([0, 1, 255, 0.5, np.inf])

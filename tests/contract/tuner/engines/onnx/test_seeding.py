@@ -14,7 +14,8 @@ pytestmark = pytest.mark.engine
 NETWORK = """
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from tuner.engines.onnx import arrays, comparing, kinds
+from tuner.engines.onnx import arrays, kinds
+from tuner.engines.onnx.accuracy import comparing
 
 KINDS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int64): TensorProto.INT64,
          np.dtype(np.int32): TensorProto.INT32}

@@ -119,7 +119,8 @@ def test_a_model_beyond_the_limit_of_protobuf_is_not_written(tmp_path: Path) -> 
 
 
 _PERTURBED = f"""{_SET_UP}
-from tuner.engines.onnx import arrays, perturbing
+from tuner.engines.onnx import arrays
+from tuner.engines.onnx.accuracy import perturbing
 arrays.save(str(folder / "in.npz"), {{"x": generator.random((2, 64), np.float32)}})
 told = []
 for least in (0, 2**40):

@@ -21,8 +21,10 @@ import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import TensorsData, save_tensors_data
 
-from tuner.engines.onnx import calibrating, comparing, layers, models, sensitivity
-from tuner.engines.onnx.calibrating import Calibration, Ranges
+from tuner.engines.onnx import models
+from tuner.engines.onnx.accuracy import comparing
+from tuner.engines.onnx.precisions import calibrating, layers, sensitivity
+from tuner.engines.onnx.precisions.calibrating import Calibration, Ranges
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import weights

@@ -14,8 +14,10 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto, helper
 
-from tuner.engines.onnx import comparing, layers, models, sensitivity
-from tuner.engines.onnx.calibrating import Ranges
+from tuner.engines.onnx import models
+from tuner.engines.onnx.accuracy import comparing
+from tuner.engines.onnx.precisions import layers, sensitivity
+from tuner.engines.onnx.precisions.calibrating import Ranges
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import weights

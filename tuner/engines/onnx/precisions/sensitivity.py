@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import arrays, comparing, sessions
+from tuner.engines.onnx import arrays, sessions
+from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.arrays import Arrays
-from tuner.engines.onnx.calibrating import Ranges
+from tuner.engines.onnx.precisions.calibrating import Ranges
 from tuner.engines.runtime import progress
 
 _ENOUGH, _ENOUGH_OF_KEPT = 0.7, 0.5

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tuner.engines.onnx import models, perturbing, rounding, selections
+from tuner.engines.onnx import models
+from tuner.engines.onnx.accuracy import perturbing, rounding, selections
+from tuner.engines.onnx.accuracy.perturbing import Run
 from tuner.engines.onnx.arrays import Arrays
-from tuner.engines.onnx.perturbing import Run
 from tuner.engines.protocol.messages import Json
 from tuner.engines.runtime import importing
 

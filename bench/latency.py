@@ -24,7 +24,7 @@ from typing import Any
 
 from bench import engines, hosting, note, show, zoo
 from domain import errors
-from domain.artifacts import Conditions, Runtime, Timing, Variant
+from domain.artifacts import Conditions, Runtime, Timing, Variant, speedup
 from domain.ports import Engine
 from domain.search_parts import SearchPart
 from tuner.engines.runtime.library.linking import LIBRARY
@@ -43,6 +43,8 @@ MODELS = (
 )  # fmt: skip
 OPENVINO = EngineSpec(name="openvino", module="bench.sides", requirements=catalogue.get("openvino").requirements)
 SIDES = EngineSpec(name="sides", module="bench.sides", requirements=catalogue.get("onnx").requirements, shares="onnx")
+OTHERS = (Variant.REFERENCE, "openvino f32")
+"""Sides that builds are compared with."""
 _UNTUNED = ("relay", "relax")
 _BENCHMARK_SECONDS = 90.0
 _OPEN_SECONDS = 300.0
@@ -299,7 +301,9 @@ class _Measurement:
             "verified": self._verified.get("tuned f32", False), "verifications": self._verified, "jobs": jobs,
             "load_ms": {name: round(median(taken) * 1e3, 1) for name, taken in self._load_seconds.items()},
             "peak_mb": {name: round(peak / 1e6, 1) for name, peak in self._peak_bytes.items()},
-            "intervals_ms": {name: _interval(each) for name, each in timings.items()}, "problems": self._problems,
+            "intervals_ms": {name: _interval(each) for name, each in timings.items()},
+            "ratios": {name: _ratios(timings, name) for name in timings if name not in OTHERS},
+            "problems": self._problems,
         }  # fmt: skip
 
     def _candidates(self) -> Iterator[Side]:
@@ -412,6 +416,18 @@ def _interval(measured: Timing) -> Sequence[float] | None:
     if measured.ci_low is None or measured.ci_high is None:
         return None
     return round(measured.ci_low * 1e3, 4), round(measured.ci_high * 1e3, 4)
+
+
+def _ratios(timings: Mapping[str, Timing], name: str) -> dict[str, dict[str, Any]]:
+    """Return how many times as fast a build is as each of ``OTHERS``."""
+    return {
+        other: {
+            "ratio": speedup(timings[name], timings[other]),
+            "interval": timing.speedup_interval(timings[name], timings[other]),
+        }
+        for other in OTHERS
+        if other in timings
+    }
 
 
 def is_tuned(folder: Path, name: str, precision: str) -> bool:

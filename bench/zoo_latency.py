@@ -6,8 +6,8 @@ without records, so that no row depends on those before it. A job that fails or 
 ``reason``.
 
 ``compiled`` is the library of the published bundle, the best that the job compiled, and ``published`` is the bundle in
-the runtime that its report names. ``vs_ort`` and ``vs_better`` are the times of ONNX Runtime, and of the faster of it
-and OpenVINO in f32, divided by that of ``compiled``; a model without a verified library counts ``MISSING``. ``audit``
+the runtime that its report names. ``vs_ort`` and ``vs_better`` tell how many times as fast as ONNX Runtime, and as the
+faster of it and OpenVINO in f32, ``compiled`` is; a model without a verified library counts ``MISSING``. ``audit``
 has the operators that lose most against ONNX Runtime, from the job's profile (``tunesmith explain``). Models that
 cannot be fetched, or that ONNX Runtime cannot run, count nowhere.
 """
@@ -29,7 +29,7 @@ from typing import Any
 from bench import latency, note, rows, show, zoo
 from bench.rows import Row
 from domain import errors
-from domain.artifacts import Runtime
+from domain.artifacts import Runtime, Variant
 from tuner.host import environments, hardware
 from tunesmith import errors as client_errors
 
@@ -186,17 +186,21 @@ def columns(measured: Mapping[str, Any]) -> Row:
         "budget_seconds": job.get("budget", {}).get("seconds"), "job_seconds": job.get("run_seconds"),
         "trials": job.get("trials"),
     }  # fmt: skip
-    times = [found[name] for name in ("ort_ms", "openvino_ms") if found[name]]
-    better = min(times, default=None)
+    is_library = found["runtime"] == Runtime.TVM
+    ratios = measured.get("ratios", {})
+    missing = {"ratio": MISSING if found["ort_ms"] else None, "interval": None}
+    compiled = ratios.get(_SIDES["compiled"], {Variant.REFERENCE: missing})
+    published = compiled if is_library else ratios.get(_SIDES["published"], {Variant.REFERENCE: missing})
+    least = _least(published)
     for side in ("load_ms", "peak_mb", "intervals_ms"):
         found[side] = {column: measured.get(side, {}).get(name) for column, name in _SIDES.items()}
-        if found["runtime"] == Runtime.TVM:
+        if is_library:
             found[side]["published"] = found[side]["compiled"]
     return found | {
-        "vs_ort": _ratio(found["ort_ms"], found["compiled_ms"]),
-        "vs_better": _ratio(better, found["compiled_ms"]),
-        "published_vs_better": _ratio(better, found["published_ms"]),
-        "published_vs_better_interval": _interval(found),
+        "vs_ort": _rounded(compiled[Variant.REFERENCE]["ratio"]),
+        "vs_better": _rounded(_least(compiled)["ratio"]),
+        "published_vs_better": _rounded(least["ratio"]),
+        "published_vs_better_interval": least["interval"] and tuple(map(_rounded, least["interval"])),
         "summary": job.get("report", {}).get("summary"),
         "audit": _audit(job.get("profile")),
         **{name: measured.get(name) for name in ("noisy", "reasons", "problems")},
@@ -231,19 +235,13 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1e3, 4)
 
 
-def _ratio(theirs: float | None, ours: float | None) -> float | None:
-    if theirs is None:
-        return None
-    return MISSING if ours is None else round(theirs / ours, 4)
+def _least(ratios: Mapping[str, Row]) -> Row:
+    """Return the comparison with the better runtime."""
+    return min(ratios.values(), key=lambda each: each["ratio"] or 0.0)
 
 
-def _interval(found: Row) -> tuple[float, float] | None:
-    """Return the widest interval of the better runtime's time divided by the published bundle's."""
-    intervals = found["intervals_ms"]
-    ours = intervals["published"]
-    timed = {name: found[f"{name}_ms"] for name in ("ort", "openvino") if found[f"{name}_ms"]}
-    theirs = intervals[min(timed, key=lambda name: timed[name])] if timed else None
-    return (round(theirs[0] / ours[1], 4), round(theirs[1] / ours[0], 4)) if ours and theirs else None
+def _rounded(ratio: float | None) -> float | None:
+    return None if ratio is None else round(ratio, 4)
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -61,6 +62,19 @@ class Timing:
     """Bounds of a 95 % confidence interval of the median over processes, if there were several."""
     processes: int = 1
     """Processes of the build that were timed one after another; the samples are in their order."""
+    per_process: tuple[int, ...] = ()
+    """Samples of each process; empty in reports of earlier releases."""
+
+
+def speedup(of: Timing, over: Timing) -> float:
+    """Return how many times as fast a build is as another one, by the timings of one benchmark.
+
+    The median ratio of samples at equal positions, which belong to the same round: what slows both down cancels out.
+    The ratio of medians if not every sample has a counterpart.
+    """
+    if not of.samples or len(of.samples) != len(over.samples):
+        return over.median / of.median
+    return statistics.median(theirs / ours for ours, theirs in zip(of.samples, over.samples, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,9 +347,12 @@ class Report:
     verifications: dict[Variant, Verification]
     published: Variant
     speedup_over_untuned: float
-    """Ratio of medians; 1.0 when untuned itself is published."""
+    """See ``speedup``; 1.0 when untuned itself is published."""
     speedup_over_reference: float | None
     """None if the reference cannot run there: on a device behind RPC, on a GPU, or if nothing runs."""
+    speedup_over_untuned_interval: tuple[float, float] | None = None
+    speedup_over_reference_interval: tuple[float, float] | None = None
+    """Bounds of 95 % confidence intervals of these ratios; None with few samples, or if untuned is published."""
     runtime: Runtime = Runtime.TVM
     """The fastest verified way to run the bundle: another runtime if it is clearly faster than the published build."""
     runtime_variant: Variant | None = None
@@ -390,10 +407,10 @@ class Report:
 
     @property
     def runtime_speedup_over_untuned(self) -> float | None:
-        """Return the ratio of medians of untuned and of the bundle in its runtime; None without a time of either."""
+        """Return the speedup of the bundle in its runtime; None without a time of it or of untuned."""
         if Variant.UNTUNED not in self.timings or self.fastest not in self.timings:
             return None
-        return self.timings[Variant.UNTUNED].median / self.timings[self.fastest].median
+        return speedup(self.timings[self.fastest], self.timings[Variant.UNTUNED])
 
 
 @dataclass(frozen=True, kw_only=True)

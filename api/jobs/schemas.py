@@ -276,6 +276,7 @@ class Timing(BaseModel):
     )
     ci_high: float | None
     processes: int = Field(description="Processes that were timed one after another; the interval is over them.")
+    per_process: list[int] = Field(description="Samples of each process; empty in reports of earlier releases.")
     samples: list[float]
 
 
@@ -418,8 +419,12 @@ class Report(BaseModel):
     timings: dict[Variant, Timing]
     verifications: dict[Variant, Verification]
     published: Variant
-    speedup_over_untuned: float
+    speedup_over_untuned: float = Field(description="Median over rounds that time both; 1 if untuned is published.")
     speedup_over_reference: float | None = Field(description="Null if the reference cannot run (RPC).")
+    speedup_over_untuned_interval: tuple[float, float] | None = Field(
+        description="Bounds of a 95 % confidence interval; null with few samples, or if untuned is published."
+    )
+    speedup_over_reference_interval: tuple[float, float] | None
     runtime: Runtime = Field(description="The fastest verified way to run the bundle; tvm: what was compiled.")
     runtime_variant: Variant | None = Field(
         description="As what it was timed; null for tvm, and for the reference in reports of earlier releases."

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from types import MappingProxyType
 
 from domain import errors
-from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Runtime, Timing, Variant, Verification
-from tuner.results.timing import SAMPLES_PER_ROUND
+from domain.artifacts import ONNX_RUNTIME, Conditions, Report, Runtime, Timing, Variant, Verification, speedup
+from tuner.results.timing import SAMPLES_PER_ROUND, speedup_interval
 
 _CLEAR_GAIN = 0.005
 """Tuned must be faster by half a percent, as the next benchmark may reverse smaller differences."""
@@ -45,25 +45,32 @@ def judge(
         Variant.UNTUNED not in correct or wins(timings[Variant.TUNED], timings[Variant.UNTUNED])
     )
     published = Variant.TUNED if tuned_wins else Variant.UNTUNED
-    medians = {variant: measured.median for variant, measured in timings.items()}
     fastest = published
     for variant in runtimes:
         right = variant is Variant.REFERENCE or (variant in verifications and verifications[variant].passed)
         if right and variant in timings and _is_worth(timings[variant], timings[fastest]):
             fastest = variant
-    over_untuned = medians[Variant.UNTUNED] / medians[published] if Variant.UNTUNED in medians else 1.0
-    over_reference = medians[Variant.REFERENCE] / medians[published] if Variant.REFERENCE in medians else None
+    of = timings[published]
+    others = {variant: timings[variant] for variant in (Variant.UNTUNED, Variant.REFERENCE) if variant in timings}
+    ratios = {variant: speedup(of, over) for variant, over in others.items()}
+    intervals = {
+        variant: found
+        for variant, over in others.items()
+        if variant is not published and (found := speedup_interval(of, over))
+    }
     return Report(
         timings=dict(timings),
         verifications=dict(verifications),
         published=published,
-        speedup_over_untuned=over_untuned,
-        speedup_over_reference=over_reference,
+        speedup_over_untuned=ratios.get(Variant.UNTUNED, 1.0),
+        speedup_over_reference=ratios.get(Variant.REFERENCE),
+        speedup_over_untuned_interval=intervals.get(Variant.UNTUNED),
+        speedup_over_reference_interval=intervals.get(Variant.REFERENCE),
         runtime=runtimes.get(fastest, Runtime.TVM),
         runtime_variant=fastest if fastest in runtimes else None,
-        summary=_summary(medians, verifications, correct, published, reference, has_records, fastest)
+        summary=_summary(timings, verifications, correct, published, reference, has_records, fastest)
         + _unproven_outputs(verifications[published], reference)
-        + noise(conditions),
+        + _noise(conditions, intervals, published, reference),
         compared_with=reference,
         conditions=conditions,
     )
@@ -155,7 +162,7 @@ def _chance(won: int, rounds: int) -> float:
 
 
 def _summary(
-    medians: Mapping[Variant, float],
+    timings: Mapping[Variant, Timing],
     verifications: Mapping[Variant, Verification],
     correct: set[Variant],
     published: Variant,
@@ -164,14 +171,14 @@ def _summary(
     fastest: Variant,
 ) -> str:
     """Describe the speedup, then the reference; first, if they are faster, the bundle's runtime and the reference."""
-    crashed = Variant.TUNED in verifications and Variant.TUNED not in medians
-    parts = [_crash(medians) if crashed else _gain(medians, correct, published, has_records)]
-    if Variant.REFERENCE in medians and fastest is not Variant.REFERENCE:
-        ratio = medians[Variant.REFERENCE] / medians[published]
+    crashed = Variant.TUNED in verifications and Variant.TUNED not in timings
+    parts = [_crash(timings) if crashed else _gain(timings, correct, published, has_records)]
+    if Variant.REFERENCE in timings and fastest is not Variant.REFERENCE:
+        ratio = speedup(timings[published], timings[Variant.REFERENCE])
         place = 0 if ratio < _LEVEL[0] else 1
         parts.insert(place, _against_reference(ratio, str(published), reference))
     if fastest is not published:
-        ratio = medians[published] / medians[fastest]
+        ratio = speedup(timings[fastest], timings[published])
         found = verifications.get(fastest)
         narrow = f" in {found.precision}" if found and found.precision != "f32" else ""
         other = f"{fastest.title(reference)}{narrow} is {ratio:.2f}× as fast as {published}"
@@ -191,35 +198,42 @@ def _unproven_outputs(found: Verification, reference: str) -> str:
     return "".join(parts) + (" The artifact is therefore not verified." if parts else "")
 
 
-def noise(conditions: Conditions | None) -> str:
-    """Return a sentence about a machine that was busy, after a blank; else nothing."""
+def _noise(
+    conditions: Conditions | None, intervals: Mapping[Variant, tuple[float, float]], published: Variant, reference: str
+) -> str:
+    """Say that the machine was busy, and what nevertheless holds: rounds compare what was disturbed alike."""
     if conditions is None or not conditions.noisy:
         return ""
-    return f" The machine was busy ({'; '.join(conditions.reasons)}): times and ratios are approximate."
+    busy = f" The machine was busy ({'; '.join(conditions.reasons)})"
+    if not intervals:
+        return f"{busy}: times and ratios are approximate."
+    names = {Variant.UNTUNED: "untuned", Variant.REFERENCE: reference}
+    bounds = [f"{low:.2f} to {high:.2f}× as fast as {names[variant]}" for variant, (low, high) in intervals.items()]
+    return f"{busy}: times are approximate. Timed in turns, {published} is {' and '.join(bounds)} (95 % confidence)."
 
 
 def _lowered(part: str) -> str:
     return part[0].lower() + part[1:] if part.startswith(("Tun", "Rewriting", "Nothing")) else part
 
 
-def _crash(medians: Mapping[Variant, float]) -> str:
-    return f"Tuning gained nothing: the tuned build crashes; untuned runs in {_milliseconds(medians[Variant.UNTUNED])}"
+def _crash(timings: Mapping[Variant, Timing]) -> str:
+    return f"Tuning gained nothing: the tuned build crashes; untuned runs in {_milliseconds(timings[Variant.UNTUNED])}"
 
 
-def _gain(medians: Mapping[Variant, float], correct: set[Variant], published: Variant, has_records: bool) -> str:
-    shown = _milliseconds(medians[published])
+def _gain(timings: Mapping[Variant, Timing], correct: set[Variant], published: Variant, has_records: bool) -> str:
+    shown = _milliseconds(timings[published])
     if published is Variant.TUNED:
-        if Variant.UNTUNED not in medians:
+        if Variant.UNTUNED not in timings:
             return f"Tuned runs in {shown}"
         if Variant.UNTUNED not in correct:
             return f"Tuned runs in {shown}; untuned gives wrong results and was left out"
         means = "Tuning" if has_records else "Rewriting the model alone"
-        ratio = medians[Variant.UNTUNED] / medians[published]
-        untuned = _milliseconds(medians[Variant.UNTUNED])
+        ratio = speedup(timings[published], timings[Variant.UNTUNED])
+        untuned = _milliseconds(timings[Variant.UNTUNED])
         return f"{means} made it {ratio:.2f}× as fast: {shown} against {untuned} untuned"
-    if Variant.TUNED not in medians:
+    if Variant.TUNED not in timings:
         return f"Nothing was tuned: untuned runs in {shown}"
-    tuned = _milliseconds(medians[Variant.TUNED])
+    tuned = _milliseconds(timings[Variant.TUNED])
     if Variant.TUNED not in correct:
         return f"Tuning gained nothing: the tuned variant gives wrong results, so untuned is published ({shown})"
     return f"Tuning gave no significant gain: {tuned} tuned, {shown} untuned, which is published"
@@ -233,5 +247,6 @@ def _against_reference(ratio: float, name: str, reference: str) -> str:
     return f"{reference} is still {1 / ratio:.2f}× as fast as {name}"
 
 
-def _milliseconds(seconds: float) -> str:
+def _milliseconds(timing: Timing) -> str:
+    seconds = timing.median
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds * 1000:.0f} ms"

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 
 from domain.artifacts import LARGEST_ERROR, LabelledAccuracy, OutputError, Report, Timing, Variant
 from domain.models import TensorSpec
-from tuner.results import benchmark
 from tuner.results.manifest import Manifest
 
 _SESSION = '''\
@@ -436,7 +435,7 @@ def _conditions(report: Report) -> str:
         parts.append(f"{found.load:.1f} other running programs")
     if found.drift is not None:
         parts.append(f"a calibration loop varied by {found.drift:.1%}")
-    return f"\n{', '.join(parts)}.{benchmark.noise(found)}"
+    return f"\n{', '.join(parts)}."
 
 
 def _for_tvm(report: Report) -> str:

@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -150,8 +151,19 @@ def of_samples(*groups: Sequence[float]) -> Timing:
     Percentiles are interpolated linearly.
     """
     samples = [sample for group in groups for sample in group]
-    interval = _interval_of_processes(groups) if len(groups) > 1 else _interval(sorted(samples))
-    return _statistics(samples, interval, processes=len(groups))
+    return _statistics(samples, _interval_of(groups), per_process=[len(group) for group in groups])
+
+
+def speedup_interval(of: Timing, over: Timing) -> tuple[float, float] | None:
+    """Return a 95 % confidence interval of ``speedup``, over processes if the timings tell which sample is whose.
+
+    None with few samples, and if the builds were not timed in the same rounds.
+    """
+    if of.per_process != over.per_process or len(of.samples) != len(over.samples):
+        return None
+    ratios = iter([theirs / ours for ours, theirs in zip(of.samples, over.samples, strict=True)])
+    low, high = _interval_of([list(islice(ratios, count)) for count in of.per_process or (len(of.samples),)])
+    return None if low is None or high is None else (low, high)
 
 
 def of_attempts(attempts: Sequence[Timing]) -> Timing:
@@ -164,11 +176,13 @@ def of_attempts(attempts: Sequence[Timing]) -> Timing:
     return _statistics(
         [sample for each in attempts for sample in each.samples],
         (min(lows, default=None), max(highs, default=None)),
-        processes=sum(each.processes for each in attempts),
+        per_process=[count for each in attempts for count in each.per_process],
     )
 
 
-def _statistics(samples: Sequence[float], interval: tuple[float | None, float | None], *, processes: int) -> Timing:
+def _statistics(
+    samples: Sequence[float], interval: tuple[float | None, float | None], *, per_process: Sequence[int]
+) -> Timing:
     ordered = sorted(samples)
     low, high = interval
     return Timing(
@@ -182,8 +196,14 @@ def _statistics(samples: Sequence[float], interval: tuple[float | None, float | 
         std=statistics.pstdev(ordered),
         ci_low=low,
         ci_high=high,
-        processes=processes,
+        processes=len(per_process),
+        per_process=tuple(per_process),
     )
+
+
+def _interval_of(groups: Sequence[Sequence[float]]) -> tuple[float, float] | tuple[None, None]:
+    """Return a 95 % confidence interval of the median; over processes, with one group of values for each of several."""
+    return _interval_of_processes(groups) if len(groups) > 1 else _interval(sorted(groups[0]))
 
 
 def _interval_of_processes(groups: Sequence[Sequence[float]]) -> tuple[float, float] | tuple[None, None]:

@@ -35,6 +35,8 @@ def test_every_side_is_opened_verified_and_timed(tmp_path: Path, monkeypatch: py
     assert 0 < found["untuned_ms"] < 1000
     sides = {"reference", "untuned relay", "untuned relax"}
     assert set(found["load_ms"]) == set(found["peak_mb"]) == set(found["intervals_ms"]) == sides
+    low, high = found["ratios"]["untuned relay"]["reference"]["interval"]
+    assert low <= found["ratios"]["untuned relay"]["reference"]["ratio"] <= high
     # A library needs neither ONNX Runtime nor TVM.
     assert found["peak_mb"]["untuned relay"] < found["peak_mb"]["reference"]
     assert found["load_ms"]["untuned relay"] < found["load_ms"]["reference"]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fastapi.testclient import TestClient
 
+from api.dashboard import formats
 from domain.artifacts import OutputError, Variant, Verification
 from domain.jobs import Budget, EventKind, Failure, JobState, Precision, Stage
 from domain.models import TensorSpec
@@ -262,6 +263,9 @@ def test_a_comparison_has_a_table_with_every_number(browser: TestClient, full: t
     for timing in artifact.report.timings.values():
         for seconds in (timing.median, timing.mean, timing.p90, timing.p99, timing.min, timing.max, timing.ci_low):
             assert f"{seconds * 1e3:.1f} ms" in page
+    for interval in (artifact.report.speedup_over_untuned_interval, artifact.report.speedup_over_reference_interval):
+        assert interval is not None
+        assert f"× ({formats.digits(interval[0])} – {formats.digits(interval[1])})" in page
     assert page.count("<strong>5") + page.count("<strong>3") + page.count("<strong>2") >= 3
     assert "3.6e-07" in page
 

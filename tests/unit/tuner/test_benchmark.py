@@ -163,7 +163,13 @@ def test_without_a_clear_gain_untuned_is_published_and_said(tuned: float) -> Non
 def test_a_busy_machine_is_said() -> None:
     busy = Conditions(device="Some CPU", threads=1, noisy=True, reasons=("the calibration loop varied by 9%",))
     report = judge(constant(untuned=2e-3, tuned=1e-3), BOTH_RIGHT, conditions=busy)
-    assert "varied by 9%" in report.summary
+    assert report.summary.endswith(
+        "The machine was busy (the calibration loop varied by 9%): times are approximate. Timed in turns, tuned is "
+        "2.00 to 2.00× as fast as untuned (95 % confidence)."
+    )
+    assert report.speedup_over_untuned_interval == (2.0, 2.0)
+    few = {variant: of_samples([1e-3] * 3) for variant in (Variant.UNTUNED, Variant.TUNED)}
+    assert judge(few, BOTH_RIGHT, conditions=busy).summary.endswith("times and ratios are approximate.")
     assert report.conditions == busy
     assert "busy" not in judge(constant(untuned=2e-3, tuned=1e-3), BOTH_RIGHT).summary
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.artifacts import Timing, Variant
+from domain.artifacts import Timing, Variant, speedup
 from domain.ports import Canceled, OnEvent
 from tests.support.tuner.fakes import FakeEngine
 from tuner.results.timing import (
@@ -21,8 +21,10 @@ from tuner.results.timing import (
     alone,
     interleave,
     least_seconds,
+    of_attempts,
     of_samples,
     percentile,
+    speedup_interval,
 )
 
 Json = dict[str, Any]
@@ -224,6 +226,51 @@ def test_the_interval_of_one_process_is_of_ranks() -> None:
     found = of_samples([float(rank) for rank in range(1, 61)])
     assert (found.ci_low, found.ci_high) == (22.0, 39.0)
     assert of_samples([1.0] * 7).ci_low is None
+
+
+def test_ratios_are_precise_where_times_are_not() -> None:
+    """A machine that half of the time is half as fast, and processes of the builds that differ by a percent."""
+    draw = random.Random(7)  # noqa: S311 - a simulation
+
+    def benchmark() -> bool:
+        speeds = [[draw.choice((1.0, 2.0))] * SAMPLES_PER_ROUND for _ in range(ROUNDS)]
+        of, over = (of_samples(*_processes(level, speeds, draw)) for level in (1e-3, 1.2e-3))
+        interval = speedup_interval(of, over)
+        assert of.ci_low is not None
+        assert of.ci_high is not None
+        assert interval is not None
+        of_times.append(of.ci_high / of.ci_low)
+        of_ratios.append(interval[1] / interval[0])
+        assert interval[0] <= speedup(of, over) <= interval[1]
+        return interval[0] <= 1.2 <= interval[1]
+
+    of_times: list[float] = []
+    of_ratios: list[float] = []
+    assert sum(benchmark() for _ in range(60)) >= 55
+    assert statistics.median(of_times) > 1.5
+    assert statistics.median(of_ratios) < 1.06
+
+
+def _processes(level: float, speeds: Sequence[Sequence[float]], draw: random.Random) -> list[list[float]]:
+    share = ROUNDS // PROCESSES
+    groups = []
+    for first in range(0, ROUNDS, share):
+        own = draw.gauss(level, level / 100)
+        groups.append([own * speed * draw.gauss(1, 2e-3) for each in speeds[first : first + share] for speed in each])
+    return groups
+
+
+def test_ratios_of_attempts_are_over_the_processes_of_all() -> None:
+    of, over = (of_attempts([of_samples([level] * 6, [level] * 3)] * 2) for level in (1.0, 1.5))
+    assert (of.processes, of.per_process) == (4, (6, 3, 6, 3))
+    assert (speedup(of, over), speedup_interval(of, over)) == (1.5, (1.5, 1.5))
+
+
+def test_without_common_rounds_the_ratio_is_that_of_medians() -> None:
+    of, over = of_samples([1.0] * 9), of_samples([1.5] * 12)
+    assert (speedup(of, over), speedup_interval(of, over)) == (1.5, None)
+    few = of_samples([1.0] * 3)
+    assert (speedup(few, few), speedup_interval(few, few)) == (1.0, None)
 
 
 def test_percentiles_are_numpys() -> None:

@@ -19,7 +19,7 @@ from tuner.results import machine_code, timing
 Name = TypeVar("Name", bound=str)
 
 WIDEST_INTERVAL = 0.04
-"""Limit of the width of a median's confidence interval, relative to the median."""
+"""Limit of the width of a confidence interval, relative to the median, or of a ratio's relative to its lower bound."""
 MOST_DRIFT = 0.05
 """Limit of the drift of the calibration loop; beyond it, the clock changed or the core was shared."""
 ATTEMPTS = 3
@@ -80,9 +80,10 @@ class Watch:
 def until_quiet(
     measure: Callable[[Watch], dict[Name, Timing]], device: Device, *, seconds: float = math.inf
 ) -> tuple[dict[Name, Timing], Conditions]:
-    """Return the first quiet measurement; if there is none, up to ``ATTEMPTS`` of them together, marked as
-    noisy.
+    """Return the first quiet measurement, or noisy one with precise ratios; if there is none, up to ``ATTEMPTS`` noisy
+    ones together.
 
+    Rounds compare what was disturbed alike, so that ratios are often precise where times are not.
     To keep only the most precise one would choose among chances: its interval seldom holds what the others found.
     A measurement is repeated if another one as long fits into ``seconds``. ``measure`` must call the ``look`` of its
     argument while none of our programs run, and time the same builds each time. Raises errors of ``measure``.
@@ -96,7 +97,7 @@ def until_quiet(
         watch = Watch()
         timings = measure(watch)
         found = watch.conditions(device, timings.values(), attempts=attempt)
-        if not found.noisy:
+        if not found.noisy or _has_precise_ratios(list(timings.values())):
             return timings, found
         noisy.append(timings)
         whole.add(watch)
@@ -104,6 +105,13 @@ def until_quiet(
     of_all = whole.conditions(device, together.values(), attempts=len(noisy))
     # A clock that varied within every attempt can have the same median in all of them.
     return together, replace(of_all, noisy=True, reasons=of_all.reasons or found.reasons)
+
+
+def _has_precise_ratios(timings: Sequence[Timing]) -> bool:
+    """Return whether it is known how many times as fast the fastest build is as each of the others."""
+    fastest = min(timings, key=lambda each: each.median)
+    intervals = [timing.speedup_interval(fastest, each) for each in timings if each is not fastest]
+    return bool(intervals) and all(each and each[1] <= each[0] * (1 + WIDEST_INTERVAL) for each in intervals)
 
 
 def calibration() -> float:

@@ -73,6 +73,15 @@ def test_noisy_measurements_are_kept_together_as_the_most_precise_one_may_be_wro
     assert kept.ci_high == max(each.ci_high or 0 for each in attempts)
 
 
+def test_a_noisy_measurement_with_precise_ratios_is_not_repeated() -> None:
+    noisy = measured(0.5)
+    for factor, attempts in ((1.2, 1), (None, 3)):
+        other = slower(noisy, factor) if factor else of_samples(noisy.samples[::-1])
+        timings, found = until_quiet(lambda _, other=other: {"untuned": other, "tuned": noisy}, DEVICE)
+        assert (found.noisy, found.attempts) == (True, attempts)
+        assert len(timings["tuned"].samples) == attempts * len(noisy.samples)
+
+
 def test_a_clock_that_varied_in_every_attempt_stays_noise() -> None:
     def measure(watching: Watch) -> dict[str, Timing]:
         loops = iter((1e-3, 1.2e-3, 1e-3))

@@ -352,7 +352,7 @@ class Report:
     """None if the reference cannot run there: on a device behind RPC, on a GPU, or if nothing runs."""
     speedup_over_untuned_interval: tuple[float, float] | None = None
     speedup_over_reference_interval: tuple[float, float] | None = None
-    """Bounds of 95 % confidence intervals of these ratios; None with few samples, or if untuned is published."""
+    """Bounds of 95 % confidence intervals of these ratios; None with few samples, or where there is no such ratio."""
     runtime: Runtime = Runtime.TVM
     """The fastest verified way to run the bundle: another runtime if it is clearly faster than the published build."""
     runtime_variant: Variant | None = None

@@ -424,7 +424,9 @@ class Report(BaseModel):
     speedup_over_untuned_interval: tuple[float, float] | None = Field(
         description="Bounds of a 95 % confidence interval; null with few samples, or if untuned is published."
     )
-    speedup_over_reference_interval: tuple[float, float] | None
+    speedup_over_reference_interval: tuple[float, float] | None = Field(
+        description="Bounds of a 95 % confidence interval; null with few samples, or without a reference."
+    )
     runtime: Runtime = Field(description="The fastest verified way to run the bundle; tvm: what was compiled.")
     runtime_variant: Variant | None = Field(
         description="As what it was timed; null for tvm, and for the reference in reports of earlier releases."

@@ -80,8 +80,8 @@ class Watch:
 def until_quiet(
     measure: Callable[[Watch], dict[Name, Timing]], device: Device, *, seconds: float = math.inf
 ) -> tuple[dict[Name, Timing], Conditions]:
-    """Return the first quiet measurement, or noisy one with precise ratios; if there is none, up to ``ATTEMPTS`` noisy
-    ones together.
+    """Return the first measurement that is quiet, or whose ratios are precise although it is noisy; if there is none,
+    up to ``ATTEMPTS`` of them together.
 
     Rounds compare what was disturbed alike, so that ratios are often precise where times are not.
     To keep only the most precise one would choose among chances: its interval seldom holds what the others found.

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ SIDES = EngineSpec(name="sides", module="bench.sides", requirements=catalogue.ge
 OTHERS = (Variant.REFERENCE, "openvino f32")
 """Sides that builds are compared with."""
 _UNTUNED = ("relay", "relax")
-_BENCHMARK_SECONDS = 90.0
+_BENCHMARK_SECONDS = 60.0
 _OPEN_SECONDS = 300.0
 _POLL_SECONDS = 2.0
 _HUNG_AFTER = 600.0
@@ -309,9 +310,11 @@ class _Measurement:
     def _candidates(self) -> Iterator[Side]:
         yield Side(name=Variant.REFERENCE, engine="sides", kind="onnxruntime", path=self._prepared)
         for kind in ("openvino f32", "openvino default"):
-            yield Side(name=kind, engine="openvino", kind=kind, path=self._prepared)
-        for engine in _UNTUNED:
-            folder = self._untuned(engine)
+            if kind == "openvino f32" or set(self._bundles) != {"f32"}:
+                yield Side(name=kind, engine="openvino", kind=kind, path=self._prepared)
+        with ThreadPoolExecutor() as builders:
+            folders = list(builders.map(self._untuned, _UNTUNED))
+        for engine, folder in zip(_UNTUNED, folders, strict=True):
             if folder:
                 yield _build(f"untuned {engine}", engine, folder, "f32")
         for precision, (bundle, job) in self._bundles.items():

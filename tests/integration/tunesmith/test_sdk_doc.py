@@ -35,7 +35,7 @@ def test_every_example_runs(
             # Its client is closed with its block.
             space["client"] = client
     out = capsys.readouterr().out
-    assert "Tuned runs 1.40× as fast as untuned." in out
+    assert "Tuning made it 1.40× as fast: 0.571 ms against 0.800 ms untuned." in out
     assert "unknown tuner 'autotvn'" in out
     assert "12 trials in the tuner's own format" in out
     assert Path("model.tar").is_file()

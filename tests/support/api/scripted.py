@@ -278,7 +278,8 @@ def report(gain: float) -> Report:
         published=Variant.TUNED if gained else Variant.UNTUNED,
         speedup_over_untuned=max(1.0, gain),
         speedup_over_reference=medians[Variant.REFERENCE] / min(medians[Variant.UNTUNED], medians[Variant.TUNED]),
-        summary=f"Tuning made it {gain:.2f}× as fast: {untuned / gain * 1e3:.3f} ms against {untuned * 1e3:.3f} ms untuned."
+        summary=f"Tuning made it {gain:.2f}× as fast: {untuned / gain * 1e3:.3f} ms against {untuned * 1e3:.3f} ms "
+        "untuned."
         if gained
         else "Tuning gained nothing: untuned is published.",
         engines={Variant.UNTUNED: TOOLCHAIN.identity, Variant.TUNED: TOOLCHAIN.identity},

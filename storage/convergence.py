@@ -335,7 +335,7 @@ def first_ever(
 def best_before(
     session: Session, workload_digests: Collection[WorkloadDigest], placement: Placement, *, record_id: int
 ) -> dict[WorkloadDigest, float]:
-    """Return the best latency of each workload at the placement among records older than ``before``, of any owner."""
+    """Return each workload's best latency at the placement among records older than ``record_id``, of any owner."""
     query = (
         select(RecordRow.workload_digest, func.min(RecordRow.latency))
         .where(*records.matching(workload_digests, **placement.record_place), RecordRow.id < record_id)

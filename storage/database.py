@@ -92,12 +92,6 @@ class Database:
         with self.reading() as session:
             session.execute(select(1))
 
-    def try_writing(self) -> None:
-        """Write and roll back. Raises SQLAlchemyError if the database is not writable."""
-        with Session(self._writer) as session:
-            session.execute(text("UPDATE alembic_version SET version_num = version_num"))
-            session.rollback()
-
     def check_writable(self) -> None:
         """Write within ``PROBE_SECONDS`` and roll back; for SQLite, take the lock and allocate disk space.
 

@@ -26,7 +26,7 @@ class Tail:
         return self.start + len(self.content)
 
     def then(self, text: bytes, *, left_out: int = 0) -> Tail:
-        """Return the log with more text appended, before which ``skipped`` bytes were omitted."""
+        """Return the log with more text appended, before which ``left_out`` bytes were omitted."""
         end = self.size + left_out + len(text)
         kept = (text if left_out else self.content + text)[-MOST_BYTES:]
         return Tail(start=end - len(kept), content=kept)

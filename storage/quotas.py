@@ -43,7 +43,7 @@ def lock(session: Session, principal: Principal) -> None:
 
 
 def check_stored(session: Session, principal: Principal, more_bytes: int) -> None:
-    """Check that the principal's owner may store ``more`` bytes, without a lock. Raises QuotaExceeded."""
+    """Check that the principal's owner may store ``more_bytes``, without a lock. Raises QuotaExceeded."""
     most = principal.quota.stored_bytes
     if most is None:
         return

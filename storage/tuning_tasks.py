@@ -189,8 +189,8 @@ def coverage(
     excluding_job: str | None = None,
     **place: Unpack[RecordPlace],
 ) -> dict[str, Coverage]:
-    """Return the coverage of every key; identities as in ``RecordKey``. Trials of ``excluding`` count towards
-    its own plan."""
+    """Return the coverage of every key; identities as in ``RecordKey``. Trials of ``excluding_job`` count
+    towards its own plan."""
     best = records.best_of_many(session, workload_keys, **place)
     counts = records.counts_of_many(session, workload_keys, **place, excluding_job=excluding_job)
     known = efforts(session, workload_keys, **place, excluding_job=excluding_job)

@@ -61,7 +61,9 @@ class WorkerSettings(HomeSettings, ServiceSettings):
     worker_metrics_host: str = Field(
         default="127.0.0.1", description="Address on which a worker serves its own metrics."
     )
-    engine_restarts: int = Field(default=5, ge=0, description="Engine crashes that a job survives; one more fails it.")
+    engine_restarts: int = Field(
+        default=5, ge=0, description="Engine crashes that the search of one strategy survives; one more ends it."
+    )
     blob_retry_seconds: float = Field(
         default=120.0,
         ge=0,

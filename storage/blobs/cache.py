@@ -68,7 +68,7 @@ class BlobCache:
         _removed(files.place(self._root, digest))
 
     def make_room(self, size_bytes: int) -> int:
-        """Remove the least recently used files until ``size`` bytes fit within the limit; return the number of
+        """Remove the least recently used files until ``size_bytes`` fit within the limit; return the number of
         removed files."""
         removed = 0
         with _locked(self._locks / "eviction"):

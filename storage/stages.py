@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from domain.jobs import Job, Lease, Stage
@@ -62,6 +63,11 @@ def save(
     }
     statements.put(session, StageRow, row, key=["job_id", "stage"])
     return True
+
+
+def forget(session: Session, job_id: str, forgotten: Collection[Stage]) -> None:
+    """Delete the results of these stages, so that the stages run again."""
+    statements.changed(session, delete(StageRow).where(StageRow.job_id == job_id, StageRow.stage.in_(forgotten)))
 
 
 def timeline(session: Session, job_id: str) -> list[FinishedStage]:

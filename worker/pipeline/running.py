@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -61,6 +61,12 @@ STEPS: tuple[tuple[Stage, Callable[[JobContext], StageResult]], ...] = (
     (Stage.PUBLISH, publishing.run),
 )
 _QUARANTINE_SECONDS = 600.0
+_VOIDED: Mapping[Stage, tuple[Stage, ...]] = {
+    Stage.BASELINE: (Stage.VERIFY, Stage.BENCHMARK),
+    Stage.COMPILE: (Stage.VERIFY, Stage.BENCHMARK),
+    Stage.VERIFY: (Stage.BENCHMARK,),
+}
+"""Stages whose results hold only for the builds that a stage made or chose: if it runs again, they do, too."""
 _MOST_STATES = 1000
 
 
@@ -249,6 +255,8 @@ class Pipeline:
         elif ending is Ending.FAIL:
             self._end(job, heartbeat, JobState.FAILED, _failure(job, error))
         else:
+            if result.stage in _VOIDED:
+                stages.forget(session, context.job.id, _VOIDED[result.stage])
             if ending is Ending.RELEASE_LATER:
                 _log.warning("job %s: returned to the queue: %s", job.id, error)
             with self.database.transaction() as session:

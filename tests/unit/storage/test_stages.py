@@ -64,6 +64,14 @@ def test_a_result_in_another_form_is_no_result(
     assert [each.result for each in stages.timeline(session, job_id)] == [None]
 
 
+def test_forgotten_results_are_gone(session: Session, held: tuple[str, Lease]) -> None:
+    job_id, lease = held
+    for stage in (Stage.COMPILE, Stage.VERIFY, Stage.BENCHMARK):
+        assert stages.save(session, job_id, lease, stage_results.of(stage), **TIMES)
+    stages.forget(session, job_id, (Stage.VERIFY, Stage.BENCHMARK))
+    assert [each.stage for each in stages.timeline(session, job_id)] == [Stage.COMPILE]
+
+
 def test_fields_of_a_newer_release_are_left_out() -> None:
     result = stage_results.of(Stage.TUNE)
     assert codec.try_load(TuneResult, {**codec.dump(result), "of_later": 1}) == result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -274,9 +275,9 @@ def ask_hello(name: str, home: Path, engines: EngineSource) -> dict[str, Any] | 
     """
     try:
         cached = paths.hello_cache(home) / f"{name}-{_key(name, home)}.json"
-        if cached.is_file():
-            hello: dict[str, Any] = json.loads(cached.read_text())
-            return hello
+        known = _known(cached)
+        if known is not None:
+            return known
         engines.cache_bytecode(name)
         engine = engines.start(name, EngineOptions(log=home / "logs" / "engines.log"))
         hello = engine.hello
@@ -288,11 +289,23 @@ def ask_hello(name: str, home: Path, engines: EngineSource) -> dict[str, Any] | 
     return hello
 
 
+def _known(cached: Path) -> dict[str, Any] | None:
+    """Return the stored hello; None without one, or if a power failure has left an empty file."""
+    try:
+        hello: dict[str, Any] = json.loads(cached.read_text())
+    except (OSError, ValueError):
+        return None
+    return hello
+
+
 def _keep(cached: Path, hello: dict[str, Any]) -> None:
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    partial = cached.with_suffix(".partial")
-    partial.write_text(json.dumps(hello))
-    partial.replace(cached)
+    """Store the hello, for quicker starts alone: a failure does no harm."""
+    # Several workers of this home may start at the same time.
+    partial = cached.with_suffix(f".{os.getpid()}.partial")
+    with contextlib.suppress(OSError):
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(hello))
+        partial.replace(cached)
 
 
 def _key(name: str, home: Path) -> str:

@@ -35,9 +35,12 @@ def extracted(context: JobContext) -> Iterator[threading.Event]:
     needs the tasks: the extraction then ends, as it does if the block raises.
     """
     unneeded = threading.Event()
-    if not context.measures or reuse.known(context) is not None:
-        # Stage import may have started it.
-        context.engines.close(context.engine, role=AHEAD)
+    is_needed = context.measures and reuse.known(context) is None
+    for engine in context.toolchains:
+        # Stage import may have started a process of this role, even of an engine that does not lead.
+        if not (is_needed and engine == context.engine):
+            context.engines.close(engine, role=AHEAD)
+    if not is_needed:
         yield unneeded
         return
     left = context.limit.left
@@ -60,12 +63,15 @@ def extracted(context: JobContext) -> Iterator[threading.Event]:
 
 def _settle(context: JobContext, extraction: Future[Any]) -> None:
     error = extraction.exception()
-    if error is None:
+    if error is None and context.engines.is_alive(context.engine, role=AHEAD):
         # It has the network that will be searched in its caches.
         context.engines.close(context.engine, role=MAIN)
         context.engines.change_role(context.engine, AHEAD, MAIN)
         return
     context.engines.close(context.engine, role=AHEAD)
+    if error is None:
+        # Another job had stored the same tasks in the meantime, so no process was needed.
+        return
     if isinstance(error, Canceled):
         context.heartbeat.check()
         return

@@ -102,9 +102,11 @@ def write(path: Path, lines: Sequence[str]) -> None:
 
 
 def _known(context: JobContext, note: Path, identity: str) -> Compiled | None:
-    if not note.is_file():
+    try:
+        stored = json.loads(note.read_text())
+    except (FileNotFoundError, ValueError):
+        # A power failure may have left an empty file.
         return None
-    stored = json.loads(note.read_text())
     if stored.pop("identity") != identity or not all((context.folder / file).is_file() for file in stored["files"]):
         return None
     return Compiled(**stored)

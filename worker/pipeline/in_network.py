@@ -73,11 +73,12 @@ def _affordable(context: JobContext) -> int:
 
     Small budgets allow one tuned build, as in stage ``compile``.
     """
-    if progress.tuning_seconds(context.request.budget) <= racing.SAVED_SECONDS:
+    baseline = context.results.baseline
+    # Without times of the untuned build, nobody knows how long a profile takes.
+    if progress.tuning_seconds(context.request.budget) <= racing.SAVED_SECONDS or not baseline.seconds:
         return 0
     left = _TIME_SHARE * context.limit.left_to_repeat
-    baseline = context.results.baseline
-    profile = profiling.duration(max(baseline.seconds.values(), default=0.0), 0.0)
+    profile = profiling.duration(max(baseline.seconds.values()), 0.0)
     seconds = max(baseline.build_seconds, 1.0) + _TURNS * profile
     return max(0, min(_MOST_ALTERNATIVES, int(left / seconds) - 1))
 

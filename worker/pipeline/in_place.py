@@ -6,6 +6,7 @@ and depthwise convolutions take ten times as long for each operation as others.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -70,7 +71,8 @@ def _start(context: JobContext) -> tuple[builds.Process, float | None]:
 def _layers(context: JobContext, process: builds.Process, untuned: float) -> list[dict[str, Any]]:
     """Return the build's profile; strategies of one engine, and later attempts, share it."""
     known = context.folder / f"{process.folder}-profile.json"
-    if known.is_file():
+    # A power failure may have left an empty file.
+    with contextlib.suppress(FileNotFoundError, ValueError):
         stored: list[dict[str, Any]] = json.loads(known.read_text())
         return stored
     with context.exclusive_device():

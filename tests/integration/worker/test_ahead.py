@@ -14,6 +14,7 @@ from domain.ports import Canceled
 from domain.stage_results import BaselineResult, ImportResult, PlanResult
 from tests.support.worker.fixtures import Bench, Killed
 from tests.support.worker.scripted import BOTH, refusing
+from worker.pipeline import reuse
 
 
 def is_untuned(method: str, params: dict[str, Any]) -> bool:
@@ -81,6 +82,16 @@ def test_known_tasks_are_not_extracted_and_need_no_other_process(bench: Bench) -
     bench.run(trials=64)
     assert len(bench.script.asked("extract")) == 2
     assert bench.script.started.count("relay") == first - 1
+
+
+def test_tasks_that_another_job_stores_meanwhile_are_not_extracted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run()
+    known, first = reuse.known, iter([None])
+    monkeypatch.setattr(reuse, "known", lambda context: next(first, known(context)))
+    bench.succeed(trials=64)
+    assert len(bench.script.asked("extract")) == 1
 
 
 def test_a_failure_is_reported_by_the_plan_alone(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import HELLO, RELAX, refusing
 from tuner.native import autotvm
 from tuner.search import racing
-from worker.pipeline import profiling
+from worker.pipeline import baseline, profiling
 
 FASTEST = 7
 """Index of the schedule that is fastest by itself."""
@@ -134,6 +134,13 @@ def test_a_slow_untuned_schedule_is_not_tried(bench: Bench) -> None:
 def test_a_small_budget_allows_one_tuned_build(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(racing, "SAVED_SECONDS", 100.0)
     assert bench.report(bench.run(seconds=100)).portfolio[0].name == "autotvm"
+    assert not any("in-the-network" in name for name in built(bench))
+
+
+def test_without_times_of_untuned_builds_nothing_is_compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the total limit was reached while they were timed."""
+    monkeypatch.setattr(baseline, "_time", lambda *_: {})
+    assert bench.report(bench.succeed()).portfolio[0].name == "autotvm"
     assert not any("in-the-network" in name for name in built(bench))
 
 

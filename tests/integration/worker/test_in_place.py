@@ -41,7 +41,9 @@ def test_the_operator_that_takes_longest_is_searched_first(bench: Bench) -> None
     assert first_searched(bench) == DENSE
 
 
-def test_a_build_is_profiled_once_for_all_attempts(bench: Bench) -> None:
+@pytest.mark.parametrize(("emptied", "times"), [(False, 1), (True, 2)])
+def test_a_build_is_profiled_once_for_all_attempts(bench: Bench, emptied: bool, times: int) -> None:
+    """But again if a power failure has emptied the file."""
     stops = [ShuttingDown()]
 
     def stop(_count: int) -> None:
@@ -51,9 +53,11 @@ def test_a_build_is_profiled_once_for_all_attempts(bench: Bench) -> None:
     bench.script.on_trial = stop
     job_id = bench.run(trials=16)
     assert bench.get(job_id).state is JobState.QUEUED
+    if emptied:
+        (bench.work(job_id) / "untuned-relay-profile.json").write_bytes(b"")
     bench.finish(job_id)
     untuned = [asked for asked in bench.script.asked("profile") if asked.get("bundle", "").endswith("untuned-relay")]
-    assert len(untuned) == 1
+    assert len(untuned) == times
 
 
 def test_without_a_profile_the_search_begins_with_most_operations(bench: Bench) -> None:

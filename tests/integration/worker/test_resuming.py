@@ -112,6 +112,16 @@ def test_lost_files_are_made_again_and_judged_again(
     assert len(bench.script.measured) == 16
 
 
+def test_a_build_whose_note_a_power_failure_emptied_is_made_again(bench: Bench, around: Callable[..., None]) -> None:
+    around(Stage.COMPILE, after=_die)
+    job_id = bench.job(trials=16)
+    bench.lose_worker(job_id)
+    (bench.work(job_id) / "tuned-autotvm.json").write_bytes(b"")
+    made = len(bench.script.asked("compile"))
+    bench.finish(job_id)
+    assert len(bench.script.asked("compile")) > made
+
+
 def test_another_placement_starts_anew(bench: Bench, around: Callable[..., None], ran: Counter[Stage]) -> None:
     around(Stage.COMPILE, before=_die)
     job_id = bench.job(trials=16)

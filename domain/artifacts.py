@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -336,7 +337,13 @@ class Conditions:
     """What was noisy."""
 
 
-_BITS = {"f32": 32, "fp16": 16, "bf16": 16, "int8": 8}
+_WIDEST_FIRST = ("f32", "fp16", "bf16", "int8")
+"""Precisions by how close their results are to those of float32; the significands of bf16 are shorter than fp16's."""
+
+
+def narrowest(precisions: Iterable[str]) -> str:
+    """Return the precision whose results may be the farthest from those of float32."""
+    return max(precisions, key=_WIDEST_FIRST.index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,7 +405,7 @@ class Report:
     @property
     def narrowest(self) -> str:
         """Return the precision in which the bundle computes in its runtime or without it, whichever is narrower."""
-        return min((self.precision, self.runtime_precision), key=_BITS.__getitem__)
+        return narrowest((self.precision, self.runtime_precision))
 
     @property
     def fastest(self) -> Variant:

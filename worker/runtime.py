@@ -167,7 +167,7 @@ class Runtime:
         finally:
             self.current_job = None
 
-    def _attempt(self, job: Job) -> None:
+    def _attempt(self, job: Job, seconds_left: float | None = None) -> None:
         log = paths.job_log(self.settings.home, job.id)
         with (
             observing.attempt(self.database, job),
@@ -182,15 +182,16 @@ class Runtime:
                 call_help=self.call_help,
                 keep_log=log_shipper.ship,
                 run_part=self._run_part,
+                seconds_left=seconds_left,
             )
             pipeline.run(job, heartbeat)
 
-    def _run_part(self, job_id: str) -> bool:
-        """Run the job of one size; False if it cannot be claimed yet."""
+    def _run_part(self, job_id: str, seconds_left: float | None) -> bool:
+        """Run the job of one size within these seconds; False if it cannot be claimed yet."""
         with self.database.transaction() as session:
             part = self._claimed(session, job_id, self._rules())
         if part is not None:
-            self._attempt(part)
+            self._attempt(part, seconds_left)
         return part is not None
 
     def _help_others(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from domain.artifacts import OutputError, Report, SizeReport, Timing, Variant, Verification
+from domain.artifacts import OutputError, Report, SizeReport, Timing, Variant, Verification, narrowest
 from domain.models import Dimension
 from domain.sizes import Size
 
@@ -24,7 +24,6 @@ def report(sizes: Sequence[SizeReport], *, choice: Sequence[str] = ()) -> Report
     found[published] = _mean(sizes, None)
     timings = {variant: timing for variant, timing in found.items() if timing is not None}
     medians = {variant: timing.median for variant, timing in timings.items()}
-    narrow = [each.report.precision for each in sizes if each.report.precision != "f32"]
     over_untuned = (
         medians[Variant.UNTUNED] / medians[published] if {Variant.UNTUNED, published} <= medians.keys() else 1.0
     )
@@ -39,7 +38,7 @@ def report(sizes: Sequence[SizeReport], *, choice: Sequence[str] = ()) -> Report
         engines={published: first.engines[first.published]} if first.published in first.engines else {},
         choice=tuple(choice),
         compared_with=first.compared_with,
-        precision=narrow[0] if narrow else "f32",
+        precision=narrowest(each.report.precision for each in sizes),
         conditions=next((each.report.conditions for each in sizes if _is_noisy(each)), first.conditions),
         data=first.data,
         sizes=tuple(sizes),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from domain import errors, ids, sizes
-from domain.artifacts import Artifact, OutputError, Report, SizeReport, Variant, Verification
+from domain.artifacts import Artifact, OutputError, Report, SizeReport, Variant, Verification, narrowest
 from domain.jobs import AccuracyGate, Job, Precision
 from domain.models import TensorSpec
 from domain.sizes import Size
@@ -319,8 +319,7 @@ def _between(models: _Models, served: Served) -> Iterator[dict[str, int]]:
 
 def _narrowest(parts: Sequence[Part]) -> Precision:
     """The precision whose limits hold for a size between: with ``auto``, the parts' may differ."""
-    found = {Precision(part.artifact.report.precision) for part in parts}
-    return next((each for each in found if each is not Precision.F32), Precision.F32)
+    return Precision(narrowest(part.artifact.report.precision for part in parts))
 
 
 def _compared(

@@ -17,10 +17,19 @@ from worker import clock
 from worker.leases import CancelAsked
 from worker.pipeline.context import JobContext
 
-RunPart = Callable[[str], bool]
-"""Run the job of that id to its end or release it; False if another worker may still hold it."""
+RunPart = Callable[[str, float | None], bool]
+"""Run the job of that id to its end or release it, within these seconds if they are limited; False if another worker
+may still hold it."""
 _MIRROR_SECONDS = 2.0
 _log = logging.getLogger(__name__)
+
+
+def enter(context: JobContext, stage: Stage) -> None:
+    """Begin a stage of the whole job. Raises TimeLimit, but not once all sizes are verified: these are published late
+    rather than lost."""
+    if all(part.state is JobState.SUCCEEDED for part in of_job(context)):
+        context.limit.seconds = None
+    context.limit.enter(stage, context.results)
 
 
 def run(context: JobContext, run_part: RunPart) -> list[Job]:
@@ -31,9 +40,11 @@ def run(context: JobContext, run_part: RunPart) -> list[Job]:
     done, ended = 0.0, []
     for number, (part, size) in enumerate(zip(of_job(context), sizes, strict=True), 1):
         label = f"size {number} of {len(sizes)} ({size.name})"
+        share = size.share / sum(each.share for each in sizes[number - 1 :])
         with _Mirror(context, part.id, label=label, before=done, share=size.share):
-            ended.append(_ended(context, part.id, run_part))
+            ended.append(_ended(context, part.id, run_part, share))
         _require_success(ended[-1], size.name)
+        _require_same_place(context, ended[-1], size.name)
         done += size.share
     return ended
 
@@ -44,7 +55,8 @@ def of_job(context: JobContext) -> list[Job]:
         return jobs.parts(session, context.job.id)
 
 
-def _ended(context: JobContext, part_id: str, run_part: RunPart) -> Job:
+def _ended(context: JobContext, part_id: str, run_part: RunPart, share: float) -> Job:
+    """Run the part until it has ended, each time within that share of the time that the whole job has left."""
     while True:
         context.heartbeat.check()
         with context.database.reading() as session:
@@ -53,7 +65,8 @@ def _ended(context: JobContext, part_id: str, run_part: RunPart) -> Job:
             return part
         if context.limit.is_reached:
             raise context.limit.error("not all sizes could be tuned")
-        if not run_part(part_id):
+        left = context.limit.left
+        if not run_part(part_id, None if left is None else left * share):
             time.sleep(context.settings.cancel_poll_seconds)
 
 
@@ -65,6 +78,19 @@ def _require_success(part: Job, name: str) -> None:
         found = part.failure
         raise errors.SizeFailed(
             f"{name}: {found.message}", hint=found.hint, details={"job": part.id, "code": found.code, "size": name}
+        )
+
+
+def _require_same_place(context: JobContext, part: Job, name: str) -> None:
+    """Raise SizeFailed if the part was tuned for another target or device, as by a worker that was lost since."""
+    if part.placement is None:
+        return
+    found, wanted = (f"{place.target.identity} on {place.device.key}" for place in (part.placement, context.placement))
+    if found != wanted:
+        raise errors.SizeFailed(
+            f"{name} was tuned for {found}, and this worker has {wanted}: sizes of one library need the same",
+            hint="Retry the job: then one worker tunes all sizes.",
+            details={"job": part.id, "size": name},
         )
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from domain import errors, progress
@@ -25,7 +26,7 @@ from storage import events, jobs, models, records, stages, workers
 from storage.database import Database
 from worker import clock, metrics, observing, paths, total_limit
 from worker.engines import EnginePool, EngineSource
-from worker.leases import JobHeartbeat
+from worker.leases import JobHeartbeat, Stopped
 from worker.pipeline import (
     baseline,
     benchmarking,
@@ -60,13 +61,13 @@ STEPS: tuple[tuple[Stage, Callable[[JobContext], StageResult]], ...] = (
     (Stage.BENCHMARK, benchmarking.run),
     (Stage.PUBLISH, publishing.run),
 )
-_QUARANTINE_SECONDS = 600.0
 _VOIDED: Mapping[Stage, tuple[Stage, ...]] = {
     Stage.BASELINE: (Stage.VERIFY, Stage.BENCHMARK),
     Stage.COMPILE: (Stage.VERIFY, Stage.BENCHMARK),
     Stage.VERIFY: (Stage.BENCHMARK,),
 }
 """Stages whose results hold only for the builds that a stage made or chose: if it runs again, they do, too."""
+_QUARANTINE_SECONDS = 600.0
 _MOST_STATES = 1000
 
 
@@ -81,6 +82,8 @@ class Pipeline:
     """Stores the end of the engine log, before clients learn that the job has ended."""
     run_part: parts.RunPart
     """Runs the job of one size, for jobs of several."""
+    seconds_left: float | None = None
+    """What the job of all sizes leaves this attempt at the job of one; None without a limit."""
 
     def run(self, job: Job, heartbeat: JobHeartbeat) -> None:
         """Run the job to its end or release it. Raises errors that are neither the job's nor an engine's fault."""
@@ -99,7 +102,15 @@ class Pipeline:
                 raise
             if ending is not Ending.FAIL:
                 pool.close_all()
-            self._conclude(job, heartbeat, ending, error)
+            try:
+                recovery.run(partial(self._conclude, job, heartbeat, ending, error))
+            except Stopped as stopped:
+                # The database was away for so long that the lease is lost, or this process is to end meanwhile.
+                ending = Ending.LEAVE
+                self._conclude(job, heartbeat, ending, stopped)
+            if ending is Ending.RELEASE_LATER and job.part_of is not None:
+                # The whole job waits, too: its worker would claim the part again at once.
+                raise
             if ending not in (Ending.FAIL, Ending.CANCEL):
                 return
         else:
@@ -120,7 +131,7 @@ class Pipeline:
         def step(stage: Stage, work: Callable[[], T]) -> T:
             def run() -> T:
                 heartbeat.check()
-                context.limit.enter(stage, context.results)
+                parts.enter(context, stage)
                 self._start(context, stage)
                 with observing.stage(stage.value):
                     return work()
@@ -131,10 +142,14 @@ class Pipeline:
         ended = step(Stage.TUNE, lambda: parts.run(context, self.run_part))
         linked = step(Stage.COMPILE, lambda: joining.link(context, joining.opened(context, ended), served))
         joined = step(Stage.VERIFY, lambda: joining.verify(context, linked))
-        started = clock.now()
-        stored = step(Stage.PUBLISH, lambda: publishing.put(context, joining.write(context, joined)))
-        result = replace(stored, placement=_placement(context))
-        self._finish(context, result, started, joining.artifact(context, joined, result))
+
+        def publish() -> None:
+            started = clock.now()
+            stored = publishing.put(context, joining.write(context, joined))
+            result = replace(stored, placement=_placement(context))
+            self._finish(context, result, started, joining.artifact(context, joined, result))
+
+        step(Stage.PUBLISH, publish)
 
     def _run_stage(
         self, context: JobContext, stage: Stage, step: Callable[[JobContext], StageResult], recovery: Recovery
@@ -174,9 +189,10 @@ class Pipeline:
             model = models.get(session, job.request.model_digest)
             states = events.of_kinds(session, job.id, [EventKind.STATE], _MOST_STATES)
             first_size = stages.of_first_size(session, job, BaselineResult)
+        before = total_limit.running_seconds(states, clock.now())
         pool.limit = TotalLimit(
-            seconds=job.request.budget.total_seconds,
-            before=total_limit.running_seconds(states, clock.now()),
+            seconds=job.request.budget.total_seconds if self.seconds_left is None else before + self.seconds_left,
+            before=before,
             around=total_limit.around_seconds(job.request.budget, is_later_size=first_size is not None),
         )
         context = JobContext(
@@ -239,6 +255,8 @@ class Pipeline:
         with self.database.transaction() as session:
             times = {"started_at": started, "finished_at": finished}
             context.heartbeat.require(stages.save(session, context.job.id, context.lease, result, **times))
+            if result.stage in _VOIDED:
+                stages.forget(session, context.job.id, _VOIDED[result.stage])
             plan = planning.event_data(result) if isinstance(result, PlanResult) else {}
             share = progress.share(context.request.budget, result.stage, 1.0)
             told = {"stage": result.stage.value, "status": "finished", "seconds": seconds, "share": share}
@@ -255,8 +273,6 @@ class Pipeline:
         elif ending is Ending.FAIL:
             self._end(job, heartbeat, JobState.FAILED, _failure(job, error))
         else:
-            if result.stage in _VOIDED:
-                stages.forget(session, context.job.id, _VOIDED[result.stage])
             if ending is Ending.RELEASE_LATER:
                 _log.warning("job %s: returned to the queue: %s", job.id, error)
             with self.database.transaction() as session:

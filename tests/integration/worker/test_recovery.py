@@ -140,6 +140,34 @@ def test_the_same_attempt_goes_on_and_pays_nothing_twice(bench: Bench) -> None:
     assert len(bench.script.measured) == len(set(bench.script.measured)) == len(bench.records(job_id)) == 24
 
 
+def test_the_end_of_a_job_waits_for_the_database(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish, left = jobs.finish, [AWAY]
+
+    def unless_away(session: Session, *arguments: Any, **options: Any) -> bool:
+        if left:
+            raise left.pop()
+        return finish(session, *arguments, **options)
+
+    monkeypatch.setattr(jobs, "finish", unless_away)
+    bench.script.wrong = frozenset({"untuned", "tuned"})
+    job = bench.get(bench.run(trials=8))
+    assert (job.state, job.attempts) == (JobState.FAILED, 1)
+
+
+def test_an_end_that_somebody_else_may_write_is_left_to_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def steal(_session: Session, job_id: str, *_: Any, **__: Any) -> bool:
+        bench.bury(job_id)
+        bench.take(job_id, "thief")
+        raise AWAY
+
+    monkeypatch.setattr(jobs, "finish", steal)
+    bench.script.wrong = frozenset({"untuned", "tuned"})
+    job_id = bench.run(trials=8)
+    job = bench.get(job_id)
+    assert (job.state, job.lease and job.lease.worker_id) == (JobState.RUNNING, "thief")
+    assert bench.work(job_id).exists()
+
+
 def test_a_fault_of_ours_is_no_outage(bench: Bench) -> None:
     def break_it(_count: int) -> None:
         raise IntegrityError("INSERT", {}, Exception("NOT NULL constraint failed"))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
 
+from domain import errors
+from domain.artifacts import Artifact
 from domain.jobs import EventKind, Job, JobState, Tuner
 from domain.sizes import Size
 from domain.stage_results import BaselineResult
@@ -16,6 +21,10 @@ from tests.support.worker import fixtures
 from tests.support.worker.fixtures import Bench
 from tests.support.worker.scripted import BOTH, HELLO, SPEC
 from tuner.results import bundle
+from worker.engines import EnginePool
+from worker.pipeline import publishing, running
+from worker.pipeline.ahead import AHEAD
+from worker.pipeline.context import JobContext
 
 SIZES = tuple(
     Size(name=f"x.0={batch}", values={"x.0": batch}, input_shapes={"x": (batch, 3, 8, 8)}, share=share)
@@ -125,6 +134,75 @@ def test_a_worker_that_takes_over_runs_what_is_missing(bench: Bench) -> None:
     bench.finish(job_id)
     measured = bench.script.measured
     assert len(measured) == len(set(measured)), "nothing is paid for twice"
+
+
+def test_a_worker_of_another_kind_does_not_go_on(bench: Bench) -> None:
+    """The sizes of one library are for one target."""
+    job_id = bench.job(facts=FACTS, sizes=SIZES)
+    worker = bench.runtime()
+    bench.script.on_trial = lambda done: worker.shutdown.set() if done == 12 else None
+    worker.run_job(job_id)
+    measured = len(bench.script.measured)
+    bench.script.hellos = {name: {**HELLO, "mcpu": "skylake-avx512"} for name in bench.script.hellos}
+    bench.runtime().run_job(job_id)
+    failure = bench.failure(job_id)
+    assert (failure.code, failure.details["size"]) == ("size_failed", "x.0=1")
+    assert failure.message.startswith("x.0=1 was tuned for llvm -mcpu=znver3 ")
+    assert len(bench.script.measured) == measured
+
+
+def test_a_full_disk_gives_the_whole_job_back_and_it_goes_on_later(bench: Bench) -> None:
+    full = [errors.EngineRequestFailed("disk_full", "no space")]
+
+    def refuse(method: str, _: dict[str, Any]) -> None:
+        if method == "tune" and full:
+            raise full.pop()
+
+    bench.script.refuse = refuse
+    job_id = bench.run(facts=FACTS, sizes=SIZES)
+    assert [each.state for each in (bench.get(job_id), *parts(bench, job_id))] == [JobState.QUEUED] * 3
+    assert (bench.waiting(), bench.waiting(seconds=61)) == ([], [job_id])
+    bench.finish(job_id)
+
+
+def test_a_database_that_is_away_at_the_end_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish, away = publishing.finish, [OperationalError("COMMIT", {}, Exception("the connection was closed"))]
+
+    def unless_away(session: Session, context: JobContext, made: Artifact) -> None:
+        if context.request.sizes and away:
+            raise away.pop()
+        finish(session, context, made)
+
+    monkeypatch.setattr(publishing, "finish", unless_away)
+    job_id = bench.succeed(facts=FACTS, sizes=SIZES)
+    assert (bench.get(job_id).attempts, len(bench.script.asked("join"))) == (1, 1)
+
+
+def test_only_the_leading_engine_has_a_second_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stage import starts one of an engine that is still busy, in a later size also of one that does not lead."""
+    pools: list[EnginePool] = []
+    idle: list[EnginePool] = []
+    both = threading.Barrier(2)
+
+    class SeenPool(EnginePool):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            pools.append(self)
+
+    def look(method: str, params: dict[str, Any]) -> None:
+        if (method, params.get("engine")) == ("check", "relay"):
+            both.wait(10)
+        if method == "tune":
+            idle.extend(pool for pool in pools if pool.is_alive("relay", role=AHEAD))
+
+    monkeypatch.setattr(running, "EnginePool", SeenPool)
+    bench.script.hellos = {**BOTH, "library": HELLO}
+    bench.script.rewritings = {"aligned": 1}
+    bench.script.run_seconds = {**bench.script.run_seconds, "untuned-relax": 1e-3}
+    bench.script.refuse = look
+    _, second = parts(bench, bench.succeed(facts=FACTS, sizes=SIZES, tuner=Tuner.AUTO))
+    assert set(bench.result(second.id, BaselineResult).engines) == {"relax"}
+    assert not idle
 
 
 def test_padding_is_proved_before_anything_is_tuned(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from domain import errors
 from domain.artifacts import Variant
 from domain.jobs import JobState, Precision, Tuner
+from domain.sizes import Size
 from domain.stage_results import BaselineResult, PlanResult, TuneResult
-from tests.support.worker.fixtures import Bench, Killed
-from tests.support.worker.scripted import BOTH, refusing
+from storage import jobs, stages
+from tests.support.worker.fixtures import FACTS, Bench, Killed
+from tests.support.worker.scripted import BOTH, HELLO, SPEC, refusing
 from tuner.results import conditions
 from worker import total_limit
 
@@ -170,6 +173,44 @@ def test_the_time_of_earlier_attempts_counts(
     monkeypatch.setattr(total_limit, "running_seconds", lambda *_: LIMIT)
     bench.runtime().run_job(job_id)
     assert bench.failure(job_id).code == "time_limit"
+
+
+@pytest.fixture
+def sizes(bench: Bench) -> dict[str, Any]:
+    """The request of a job of two sizes."""
+    bench.script.hellos = {"relay": HELLO, "onnx": HELLO, "library": HELLO}
+    bench.script.standalone = True
+    made = tuple(
+        Size(name=f"x.0={batch}", values={"x.0": batch}, input_shapes={"x": (batch, 3, 8, 8)}, share=0.5)
+        for batch in (1, 4)
+    )
+    return {"sizes": made, "facts": replace(FACTS, inputs=(replace(SPEC, shape=(None, 3, 8, 8)),))}
+
+
+def test_sizes_share_the_limit(bench: Bench, clock: SimpleNamespace, sizes: dict[str, Any]) -> None:
+    bench.script.seconds_per_trial = 4.0
+    bench.script.space_size = 5000
+    job_id = bench.succeed(trials=10_000, total_seconds=LIMIT, **sizes)
+    with bench.database.reading() as session:
+        found = [stages.result(session, part.id, TuneResult) for part in jobs.parts(session, job_id)]
+    assert [each.ended_by for each in found if each] == ["total_seconds", "total_seconds"]
+    assert 0.6 * LIMIT < clock.seconds <= LIMIT
+
+
+def test_a_job_whose_sizes_are_all_verified_is_published_even_after_its_limit(
+    bench: Bench, clock: SimpleNamespace, sizes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(method: str, _: dict[str, Any]) -> float:
+        if method == "join":
+            raise Killed
+        return 0.0
+
+    bench.script.takes = die
+    job_id = bench.job(total_seconds=LIMIT, **sizes)
+    bench.lose_worker(job_id)
+    bench.script.takes = takes(10.0, "join", "run")
+    monkeypatch.setattr(total_limit, "running_seconds", lambda *_: LIMIT)
+    bench.finish(job_id)
 
 
 def test_a_job_without_a_limit_has_all_the_time(bench: Bench, clock: SimpleNamespace) -> None:

@@ -112,7 +112,13 @@ def test_a_runtime_in_a_narrower_precision_is_named_with_it_and_runs_only_what_p
 
 @pytest.mark.parametrize(
     ("library", "runtime", "narrowest"),
-    [("f32", "f32", "f32"), ("f32", "bf16", "bf16"), ("int8", "f32", "int8"), ("bf16", "int8", "int8")],
+    [
+        ("f32", "f32", "f32"),
+        ("f32", "bf16", "bf16"),
+        ("int8", "f32", "int8"),
+        ("bf16", "int8", "int8"),
+        ("fp16", "bf16", "bf16"),
+    ],
 )
 def test_a_bundle_is_as_precise_as_the_narrower_of_its_library_and_its_runtime(
     library: str, runtime: str, narrowest: str

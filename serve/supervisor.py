@@ -245,7 +245,7 @@ class _Service:
 
     def _make_workers(self, command: list[str]) -> list[SupervisedProcess]:
         """Create one worker, or two on a host with a GPU, as the GPU's worker runs nothing else."""
-        if "TUNESMITH_TAKES" in os.environ or not hardware.accelerators():
+        if settings.given("TUNESMITH_TAKES") or not hardware.accelerators():
             return [self._child("worker", command)]
         return [
             self._child("worker", command, TUNESMITH_TAKES="cpu"),

@@ -24,6 +24,7 @@ _WRONG_SECONDS = 240.0
 _LOOK_SECONDS = 10.0
 """Time limit for checking the pages of a SQLite database; a large one is checked partially."""
 _WRITE_HINT = "Its user must own the tables, and the server must not be a read-only standby."
+_SPACE_HINT = "Free disk space, and check that this user may write to the database's folder."
 
 
 def check(database: Database) -> list[Finding]:
@@ -88,7 +89,10 @@ def _ahead(session: Session) -> float:
 
 def _writable(database: Database) -> Finding:
     try:
-        database.try_writing()
+        database.check_writable()
     except SQLAlchemyError as error:
         return findings.fail(CHECK, "database_read_only", databases.unavailable(error).message, _WRITE_HINT)
+    except OSError as error:
+        message = f"cannot write beside it: {error.strerror or error}"
+        return findings.fail(CHECK, "database_read_only", message, _SPACE_HINT)
     return findings.ok(CHECK, "it accepts writes")

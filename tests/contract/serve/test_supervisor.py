@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from domain import errors
+from domain.targets import Device
 from serve import supervisor
 from serve.supervisor import SupervisedProcess
 from tests.support.waiting import until
-from tuner.host import orphans
+from tuner.host import hardware, orphans
 from tuner.host.catalogue import ROOT
 from tunesmith.cli.main import main
 
@@ -163,6 +164,24 @@ def test_a_service_whose_part_refuses_again_and_again_ends(
     assert (home / "logs" / "worker.log").read_text().count("error[database_damaged]") == 2
     assert "error[database_damaged]: what is wrong\nhint: " in said
     assert not (home / "server.json").exists()
+
+
+def test_a_host_with_a_gpu_has_a_worker_for_it_unless_the_settings_say_what_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNESMITH_BROKER_URL", "redis://127.0.0.1:1")
+    monkeypatch.delenv("TUNESMITH_TAKES", raising=False)
+    gpu = Device(key="cuda/nvidia-h200/sm_90", name="NVIDIA H200", threads=2)
+    monkeypatch.setattr(hardware, "accelerators", lambda: (gpu,))
+
+    def workers() -> list[str]:
+        with supervisor._listen("127.0.0.1", 0) as listener:
+            return [worker.name for worker in supervisor._Service(tmp_path, listener)._workers]
+
+    assert workers() == ["worker", "GPU-worker"]
+    (tmp_path / "takes").write_text("cpu\n")
+    monkeypatch.setenv("TUNESMITH_TAKES_FILE", str(tmp_path / "takes"))
+    assert workers() == ["worker"]
 
 
 def test_a_service_that_cannot_start_its_parts_says_so(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -17,6 +18,7 @@ from sqlalchemy import text
 
 from domain.blobs import Blob
 from domain.workers import Worker
+from process import homes
 from serve.doctor import bytes_kept, fleet, host, messages, sql, variables
 from serve.doctor.findings import Finding, State
 from storage import workers
@@ -130,6 +132,18 @@ def test_a_user_that_may_only_read_is_told(postgresql_url: str) -> None:
             session.execute(text(f"DROP OWNED BY {name}"))
             session.execute(text(f"DROP ROLE {name}"))
         database.close()
+
+
+def test_a_database_without_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    database = Database(f"sqlite:///{tmp_path / 'db.sqlite3'}")
+    migrate(database)
+    monkeypatch.setattr(homes, "check_space", refuse)
+    (found,) = (each for each in sql.check(database) if each.state is not State.OK)
+    assert (found.code, found.message) == ("database_read_only", "cannot write beside it: No space left on device")
+    database.close()
 
 
 def test_a_database_that_is_away_is_told_without_its_password() -> None:

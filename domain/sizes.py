@@ -132,11 +132,23 @@ def choices_of(sizes: Sequence[Size]) -> dict[str, list[Choice]]:
     return found
 
 
-def percentages(sizes: Sequence[Size]) -> dict[int, float]:
-    """Return the shares by value, if one dimension varies; none if several do, or if they are equal."""
-    if not frequencies_of(sizes) or len(sizes[0].values) > 1:
-        return {}
-    return {value: float(f"{100 * size.share:.3g}") for size in sizes for value in size.values.values()}
+def stated_choices(sizes: Sequence[Size]) -> dict[str, list[Choice]]:
+    """Return ``choices_of`` with the frequencies of values in percent, where they are not equal.
+
+    They give the sizes their shares if one dimension varies, or if the frequencies of several are independent.
+    """
+    choices, observed = choices_of(sizes), frequencies_of(sizes)
+    if not observed:
+        return choices
+
+    def stated(name: str, axis: int, choice: Choice) -> Choice:
+        runs = dict.fromkeys(values_of(choice), 0)
+        for each in observed:
+            runs[each["input_shapes"][name][axis]] += each["count"]
+        percent = {value: float(f"{100 * count / sum(runs.values()):.3g}") for value, count in runs.items()}
+        return percent if len(set(percent.values())) > 1 else choice
+
+    return {name: [stated(name, *each) for each in enumerate(shape)] for name, shape in choices.items()}
 
 
 def frequencies_of(sizes: Sequence[Size]) -> list[dict[str, Any]]:
@@ -146,10 +158,22 @@ def frequencies_of(sizes: Sequence[Size]) -> list[dict[str, Any]]:
     return [
         {
             "input_shapes": {name: list(shape) for name, shape in size.input_shapes.items()},
-            "count": max(1, round(size.share * _RUNS)),
+            "count": max(1, round(weight * _RUNS)),
         }
-        for size in sizes
+        for size, weight in zip(sizes, _weights([size.share for size in sizes]), strict=True)
     ]
+
+
+def _weights(shares: Sequence[float]) -> list[float]:
+    """Return weights that add up to 1 and have these shares."""
+    least, rarest = _LEAST_SHARE / len(shares), min(shares)
+    if rarest >= least:
+        return list(shares)
+    # The rarest were raised to ``least`` before all were divided by their sum. Their own weights are unknown, but add
+    # up to what the others leave.
+    others = [share * least / rarest for share in shares if share > rarest]
+    left = max(0.0, 1 - math.fsum(others)) / (len(shares) - len(others))
+    return [share * least / rarest if share > rarest else left for share in shares]
 
 
 def serving(sizes: Sequence[Mapping[str, int]], values: Mapping[str, int], batch: Collection[str] = ()) -> int | None:

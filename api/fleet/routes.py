@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 def list_workers(
     services: ServicesDep, principal: Reader, limit: LimitParam = MOST_ENTRIES, page_token: PageTokenParam = None
 ) -> schemas.Workers:
-    """List the workers with a recent heartbeat."""
+    """List the workers. Those that are not alive sent no recent heartbeat, and are removed after a while."""
     with services.database.reading() as session:
         known, following = workers.page(session, limit=limit, page_token=page_token)
         own = owners.jobs_of(session, [worker.current_job for worker in known if worker.current_job], principal)
@@ -67,8 +67,18 @@ def list_devices(services: ServicesDep, principal: Reader) -> schemas.Devices:
 @router.get("/targets", operation_id="list_targets", response_model=schemas.Targets)
 def list_targets(services: ServicesDep, _principal: Reader) -> schemas.Targets:
     """List the possible targets of a job."""
-    natives = sorted({worker.native_target.text for worker in services.living_workers()})
-    return schemas.Targets(targets=[targets.NATIVE, *natives], kinds=list(targets.KINDS))
+    living = services.living_workers()
+    natives = {worker.native_target.text for worker in living}
+    gpus = {_cuda_target(gpu) for worker in living for gpu in worker.accelerators}
+    return schemas.Targets(
+        targets=[targets.NATIVE, *sorted(natives), *sorted(filter(None, gpus))], kinds=list(targets.KINDS)
+    )
+
+
+def _cuda_target(gpu: Device) -> str | None:
+    """Return the target of a GPU from its key, which ends in the architecture; None for an unknown one."""
+    architecture = gpu.key.rpartition("/")[2]
+    return f"cuda -arch={architecture}" if architecture in targets.GPU_ARCHITECTURES else None
 
 
 @router.get("/engines", operation_id="list_engines", response_model=schemas.Engines)

@@ -153,7 +153,8 @@ def _given_fields(request: JobRequest, model: Model) -> dict[str, Any]:
         "accuracy": _changed(request.accuracy, AccuracyGate()),
         "measure": _changed(request.measure, MeasureOptions()),
         "tuner_options": options,
-        "runtimes": [str(runtime) for runtime in request.runtimes],
+        # Several sizes have one runtime, whatever was requested.
+        **({} if request.sizes else {"runtimes": [str(runtime) for runtime in request.runtimes]}),
         "input_shapes": sizes.choices_of(request.sizes)
         or {name: list(of) for name, of in request.input_shapes.items()},
         "frequencies": sizes.frequencies_of(request.sizes),

@@ -19,7 +19,6 @@ from api.auth import Reader, Submitter
 from api.dashboard import rendering
 from api.dashboard.formats import number
 from api.fleet import routes as fleet
-from api.fleet import schemas as fleet_schemas
 from api.jobs import drafts, schemas
 from api.jobs import routes as jobs
 from api.jobs.drafts import JobDraft
@@ -35,7 +34,7 @@ from domain.artifacts import Runtime
 from domain.jobs import AccuracyGate, Budget, BundleFormat, MeasureOptions, RpcOptions, RunnerKind, TunerOptions
 from domain.sizes import Choice
 from domain.sizes import Size as DomainSize
-from domain.targets import GPU_ARCHITECTURES, NATIVE
+from domain.targets import NATIVE
 from domain.tokens import Principal, Scope
 
 router = APIRouter(include_in_schema=False)
@@ -84,8 +83,13 @@ def elsewhere(request: Request) -> RedirectResponse:
 @router.get("/new")
 def form(request: Request, services: ServicesDep, principal: Reader) -> HTMLResponse:
     """Show the form with values of the query; ``like`` is a job whose request supplies the others."""
-    given = {name: value for name, value in request.query_params.items() if value}
-    return _page(request, services, principal, _begun(services, principal, given))
+    return _page(request, services, principal, _begun(services, principal, request.query_params))
+
+
+@router.post("/new/model")
+def of_model(request: Request, services: ServicesDep, principal: Reader, submitted: SubmittedDep) -> HTMLResponse:
+    """Show the form for the selected model. The other values do not go into a URL, as one of them is a secret."""
+    return _page(request, services, principal, _begun(services, principal, submitted))
 
 
 @router.post("/new/plan")
@@ -124,7 +128,8 @@ def _queue(
     return RedirectResponse(f"/jobs/{job.id}", status_code=303)
 
 
-def _begun(services: Services, principal: Principal, given: dict[str, str]) -> Filled:
+def _begun(services: Services, principal: Principal, values: Mapping[str, str]) -> Filled:
+    given = {name: value for name, value in values.items() if value}
     like: schemas.Job | None = None
     faults: list[errors.TunesmithError] = []
     if "like" in given:
@@ -234,18 +239,12 @@ def _targets(services: Services, principal: Principal, filled: Filled) -> dict[s
     """Return the targets of the fleet; any other target goes into the text field."""
     living = [worker for worker in fleet.list_workers(services, principal).workers if worker.alive]
     gpus = [gpu for worker in living for gpu in worker.accelerators]
-    known = [*fleet.list_targets(services, principal).targets, *sorted(filter(None, map(_cuda_target, gpus)))]
+    known = fleet.list_targets(services, principal).targets
     chosen = filled.value("target")
     if chosen and chosen not in (*known, OTHER_TARGET):
         filled.values |= {"target": OTHER_TARGET, "target_text": chosen}
     devices = [gpu.name for gpu in gpus] + [worker.device for worker in living if not worker.accelerators]
-    return {"known": list(dict.fromkeys(known)), "devices": sorted(set(devices)), "workers": len(living)}
-
-
-def _cuda_target(gpu: fleet_schemas.Accelerator) -> str | None:
-    """Return the target of a GPU from its key, which ends in the architecture; None for an unknown one."""
-    architecture = gpu.key.rpartition("/")[2]
-    return f"cuda -arch={architecture}" if architecture in GPU_ARCHITECTURES else None
+    return {"known": known, "devices": sorted(set(devices)), "workers": len(living)}
 
 
 def _minutes(plan: schemas.Plan | None) -> tuple[float, float] | None:
@@ -362,7 +361,9 @@ def values_of(job: schemas.Job, dimensions: Sequence[OpenDimension], settings: A
         "runner": _changed(job.runner, RunnerKind.LOCAL),
         "device": _text(job.device),
         "bundle_format": _changed(job.bundle_format, BundleFormat.SHARED),
-        "runtimes": "" if tuple(job.runtimes) == tuple(Runtime) else ", ".join(job.runtimes),
+        # Several sizes have one runtime, whatever was requested.
+        "runtimes": "" if job.sizes or tuple(job.runtimes) == tuple(Runtime) else ", ".join(job.runtimes),
+        "data": _text(job.data),
         "priority": _changed(_text(job.priority), _text(settings.default_priority)),
         "group": _text(job.group),
         "labels": "\n".join(f"{name}={value}" for name, value in job.labels.items()),
@@ -391,13 +392,7 @@ def _shapes(job: schemas.Job) -> dict[str, list[Choice]]:
         )
         for size in job.sizes
     ]
-    if not of:
-        return {name: list(shape) for name, shape in job.input_shapes.items()}
-    often = sizes.percentages(of)
-    return {
-        name: [often if often.keys() == set(sizes.values_of(choice)) else choice for choice in shape]
-        for name, shape in sizes.choices_of(of).items()
-    }
+    return sizes.stated_choices(of) or {name: list(shape) for name, shape in job.input_shapes.items()}
 
 
 def _document(

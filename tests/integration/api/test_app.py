@@ -87,6 +87,9 @@ def test_the_fleet(client: TestClient, service: Service) -> None:
     assert client.get("/v1/devices").json()["devices"][0]["workers"] == 1
     relay = {"name": "relay", "toolchains": ["relay/tvm-0.19.0/llvm-22.1.8"], "workers": 1}
     assert client.get("/v1/engines").json() == {"engines": [relay]}
+    gpus = tuple(Device(key=f"cuda/a/{name}", name="A", threads=1) for name in ("sm_90", "sm_9"))
+    ScriptedWorker(service).beat(id="gpu:1:1", accelerators=gpus)
+    assert client.get("/v1/targets").json()["targets"] == ["native", "llvm -mcpu=znver3", "cuda -arch=sm_90"]
 
 
 def test_gpus_and_quarantined_devices_are_shown(client: TestClient, service: Service) -> None:

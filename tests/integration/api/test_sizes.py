@@ -151,8 +151,11 @@ def test_a_job_like_one_of_several_sizes(client: TestClient, model: str) -> None
     old = make(client, model, input_shapes={"x": [{"1": 6, "4": 3}, 3, 8, 8]}, padding={"x": 1})
     same = client.post("/v1/jobs", json={"like": old["id"]}).json()
     assert (shares(same), same["padding"]) == (shares(old), {"x": 1.0})
+    rare = make(client, model, input_shapes={"x": [{"1": 99, "4": 1}, 3, 8, 8]})
+    assert shares(client.post("/v1/jobs", json={"like": rare["id"]}).json()) == shares(rare)
     one = client.post("/v1/jobs", json={"like": old["id"], "input_shapes": {"x": [2, 3, 8, 8]}}).json()
     assert (one["sizes"], one["padding"], one["input_shapes"]) == ([], {}, {"x": [2, 3, 8, 8]})
+    assert len(one["runtimes"]) > 1, "one runtime was not requested, but follows from several sizes"
     several = client.post("/v1/jobs", json={"like": one["id"], "input_shapes": SHAPES}).json()
     assert len(several["sizes"]) == 3
 

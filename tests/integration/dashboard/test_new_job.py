@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from typing import Any
@@ -191,6 +192,7 @@ def test_auto_says_what_a_race_costs(client: TestClient, model: str) -> None:
 
 
 def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service: Service, model: str) -> None:
+    client.post("/v1/datasets?name=val", content=json.dumps({"x": ["float32", [4, 3, 16, 8]]}).encode())
     request = {
         "model": model,
         "input_shapes": {"x": [2, 3, 16, 8]},
@@ -198,6 +200,7 @@ def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service:
         "tuner": "autotvm",
         "precision": "fp16",
         "accuracy": {"top1": 0.9},
+        "data": "val",
         "threads": 1,
         "budget": {"trials": 48, "seconds": 90, "total_seconds": 900},
         "measure": {"repeat": 5, "enable_cpu_cache_flush": True},
@@ -216,6 +219,17 @@ def test_a_job_is_asked_for_again_with_all_it_asked(client: TestClient, service:
     again, before = queued(service)
     assert again.id != before.id
     assert again.request == before.request
+
+
+def test_the_values_are_kept_when_a_model_is_selected(client: TestClient, model: str) -> None:
+    sent = {"model": model, "threads": "3", "webhook.url": "https://a.example", "webhook.secret": "whsec_x"}
+    page = client.post("/new/model", data=sent).text
+    found = shown(page)
+    assert {name: found[name] for name in sent} == sent
+    assert (found["symbol:batch"], found["budget"]) == ("1", "600")
+    # Nothing sends the form as a query, which would have the secret.
+    assert 'formmethod="get"' not in page
+    assert client.post("/new/model", data={"model": "m-none"}).status_code == 404
 
 
 def test_the_usual_total_limit_follows_another_budget(client: TestClient, service: Service, model: str) -> None:

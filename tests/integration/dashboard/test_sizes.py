@@ -78,8 +78,25 @@ def test_a_copied_form_has_the_sizes(client: TestClient, service: Service, model
     shown = dict(re.findall(r'<input id="dimension-\d" name="([^"]+)"[^>]*value="([^"]*)"', page))
     assert shown == {"symbol:batch": "1@75/4@25", "axis:x:2": "8"}
     assert re.search(r'<textarea[^>]*name="padding"[^>]*>x=0</textarea>', page)
+    assert 'name="runtimes" type="text" autocomplete="off" spellcheck="false" value=""' in page
     job = submit(client, service, fields(model))
     assert 'value="1/4"' in client.get(f"/new?like={job.id}").text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        # The rarer size has more than its share, so that the shares are not the frequencies.
+        {"symbol:batch": "1@99/4@1", "axis:x:2": "8"},
+        {"symbol:batch": "1@60/4@40", "axis:x:2": "5@75/7@25"},
+    ],
+)
+def test_a_copied_form_has_the_frequencies(
+    client: TestClient, service: Service, model: str, values: dict[str, str]
+) -> None:
+    job = submit(client, service, fields(model, **values))
+    page = client.get(f"/new?like={job.id}").text
+    assert dict(re.findall(r'<input id="dimension-\d" name="([^"]+)"[^>]*value="([^"]*)"', page)) == values
 
 
 def test_the_page_lists_the_sizes_while_they_are_tuned(client: TestClient, service: Service, model: str) -> None:

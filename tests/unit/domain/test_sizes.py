@@ -103,6 +103,43 @@ def test_shares_add_up_and_leave_no_size_out(weights: list[float]) -> None:
     assert [found[place] for place in order] == sorted(found)
 
 
+def of_shares(shares: list[float]) -> list[Size]:
+    return [
+        Size(name=f"batch={batch}", values={"batch": batch}, input_shapes={"ids": (batch, 16)}, share=share)
+        for batch, share in enumerate(shares, 1)
+    ]
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=2, max_size=sizes.MOST))
+def test_a_copy_has_the_same_shares(weights: list[float]) -> None:
+    shares = sizes.shares(weights)
+    counts = [observed["count"] for observed in sizes.frequencies_of(of_shares(shares))] or [1] * len(shares)
+    assert sizes.shares(counts) == pytest.approx(shares, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("batch", "stated"),
+    [
+        ([1, 4], [1, 4]),
+        ({1: 3.0, 4: 1.0}, {1: 75.0, 4: 25.0}),
+        ({1: 99.0, 4: 1.0}, {1: 99.0, 4: 1.0}),
+        ({1: 2.0, 4: 1.0}, {1: 66.7, 4: 33.3}),
+    ],
+)
+def test_frequencies_are_stated_in_percent(batch: Any, stated: Any) -> None:
+    for shape in ([batch, 3, 6, 8], [6, 3, batch, 8]):
+        expected = [stated if choice is batch else choice for choice in shape]
+        assert sizes.stated_choices(sizes.expand([IMAGE], {"x": shape})) == {"x": expected}
+
+
+def test_frequencies_of_several_dimensions_are_stated_for_each() -> None:
+    found = sizes.expand([IMAGE], {"x": [{1: 3.0, 4: 2.0}, 3, {5: 3.0, 6: 1.0}, 8]})
+    assert sizes.stated_choices(found) == {"x": [{1: 60.0, 4: 40.0}, 3, {5: 75.0, 6: 25.0}, 8]}
+    found = sizes.expand([IMAGE], {"x": [[1, 4], 3, {5: 3.0, 6: 1.0}, 8]})
+    assert sizes.stated_choices(found) == {"x": [[1, 4], 3, {5: 75.0, 6: 25.0}, 8]}
+    assert sizes.stated_choices(()) == {}
+
+
 VALUES = st.integers(1, 64)
 
 

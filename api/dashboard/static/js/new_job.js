@@ -27,11 +27,10 @@ function markStale() {
 }
 
 function reload(model) {
-  const values = new URLSearchParams(contents());
-  values.set("model", model);
-  for (const name of [...values.keys()]) if (!values.get(name)) values.delete(name);
+  const values = { ...Object.fromEntries(new URLSearchParams(contents())), model };
   history.replaceState(null, "", model ? `/new?model=${encodeURIComponent(model)}` : "/new");
-  return htmx.ajax("GET", `/new?${values}`, { target: "#new-job", select: "#new-job", swap: "outerHTML" });
+  // Not a GET request: the secret of a webhook must not get into a URL.
+  return htmx.ajax("POST", "/new/model", { values, target: "#new-job", select: "#new-job", swap: "outerHTML" });
 }
 
 function size(bytes) {

@@ -58,11 +58,12 @@ def _place(
 ) -> int | None:
     """Return the id of the event to continue after; None if none can follow."""
     last_id = after if last_event_id is None else last_event_id
-    if job.state.is_final:
-        with services.database.reading() as session:
-            if not events.after(session, job.id, last_id, 1):
-                return None
-    return last_id
+    with services.database.reading() as session:
+        newest = events.newest(session, job.id)
+    if job.state.is_final and last_id >= newest:
+        return None
+    # All watchers of a job share what is read of it, which must not start after events to come.
+    return min(last_id, newest)
 
 
 @router.get(

@@ -72,7 +72,10 @@ class Metrics:
 
 
 class CountRequests(Middleware):
-    """Counts requests as the outermost middleware, which sees the final response and route."""
+    """Counts requests outside of the middleware that answers them or changes their responses, with the final status.
+
+    The status is 500 if the application failed without a response, as an outer middleware then sends one.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         super().__init__(app)
@@ -80,15 +83,25 @@ class CountRequests(Middleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Inner middleware may change it: HEAD becomes GET.
-        method, started = scope["method"], time.monotonic()
+        method, started, is_counted = scope["method"], time.monotonic(), False
+
+        def count(status: int) -> None:
+            nonlocal is_counted
+            seconds = time.monotonic() - started
+            self._metrics.count(method=method, route=route_of(scope), status=status, seconds=seconds)
+            is_counted = True
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                seconds = time.monotonic() - started
-                self._metrics.count(method=method, route=route_of(scope), status=message["status"], seconds=seconds)
+                count(message["status"])
             await send(message)
 
-        await self._app(scope, receive, counted)
+        try:
+            await self._app(scope, receive, counted)
+        except Exception:
+            if not is_counted:
+                count(500)
+            raise
 
 
 _OTHER = "other"

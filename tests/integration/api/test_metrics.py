@@ -88,6 +88,13 @@ def test_requests_are_counted_by_route_not_by_path(client: TestClient) -> None:
     assert not any("BREW" in labels or "m-1" in str(labels) for _, labels in found)
 
 
+def test_requests_that_fail_unexpectedly_are_counted_once(client: TestClient) -> None:
+    assert client.put("/v1/models", content=b"crash").status_code == 500
+    found = numbers(client)
+    assert found["tunesmith_http_requests_total", frozenset({"PUT", "/v1/models", "500"})] == 1
+    assert found["tunesmith_http_request_seconds_count", frozenset({"PUT", "/v1/models"})] == 1
+
+
 def test_watchers_are_counted_and_gone_when_the_stream_ends(client: TestClient, service: Service, job: str) -> None:
     assert value(client, "tunesmith_event_watchers") == 0
     with service.app.state.services.metrics.watching():

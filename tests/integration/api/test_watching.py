@@ -36,15 +36,15 @@ def cancel(service: Service, job: str) -> None:
         jobs.request_cancel(session, job, now=datetime.now(UTC))
 
 
-def connect(url: str, job: str) -> socket.socket:
+def connect(url: str, job: str, after: int = 0) -> socket.socket:
     """A watcher that reads nothing by itself, and has little room for what it has not read."""
     parts = urlsplit(url)
     watcher = socket.socket()
     watcher.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     watcher.connect((parts.hostname, parts.port))
     watcher.settimeout(10)
-    request = f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
-    watcher.sendall(request.encode())
+    headers = f"Host: {parts.netloc}\r\nAuthorization: Bearer {TOKEN}\r\nLast-Event-ID: {after}\r\n"
+    watcher.sendall(f"GET /v1/jobs/{job}/events HTTP/1.1\r\n{headers}\r\n".encode())
     return watcher
 
 
@@ -112,6 +112,21 @@ def test_a_browser_is_told_when_nothing_more_will_come(client: TestClient, servi
     assert (again.status_code, again.text.count("\nid: ")) == (200, 1)
     # A browser that lost its connection names the event in a header, and the address is still the first one.
     assert client.get(f"/v1/jobs/{job}/events?after=0", headers={"Last-Event-ID": str(ids[-1])}).status_code == 204
+
+
+def test_a_watcher_ahead_of_all_events_holds_up_nobody(service: Service, client: TestClient, job: str) -> None:
+    hub = service.app.state.services.events
+    with serving(service) as url:
+        watchers = [connect(url, job, after=2**62)]
+        until(lambda: bool(hub._feeds))
+        watchers.append(connect(url, job))
+        until(lambda: hub._feeds[job].watchers == 2)
+        cancel(service, job)
+        streams = [rest(watcher) for watcher in watchers]
+    for watcher in watchers:
+        watcher.close()
+    assert ["canceled" in stream for stream in streams] == [True, True]
+    assert [stream.count("\nid: ") for stream in streams] == [1, 2]
 
 
 def test_silence_is_filled(service: Service, client: TestClient, job: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,12 @@ def split_threads(text: str) -> tuple[str, str]:
     return (match["text"], f" {match['threads']}") if match else (text, "")
 
 
+def canonical(text: str) -> str:
+    """Return a target's text or identity in canonical form. Raises UnknownTarget."""
+    bare, threads = split_threads(text)
+    return check_text(bare) + threads
+
+
 def option_of(text: str, name: str) -> str | None:
     """Return the value of an option, such as ``-mcpu``."""
     return next((option.partition("=")[2] for option in text.split() if option.startswith(f"{name}=")), None)

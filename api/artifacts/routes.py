@@ -173,10 +173,10 @@ def _view(session: Session, artifact: Artifact, principal: Principal) -> schemas
 
 def _target(session: Session, text: str) -> str:
     """Parse the target. Raises UnknownTarget, also if 'native' is ambiguous."""
-    bare, threads = targets.split_threads(text)
-    checked = targets.check_text(bare)
-    if checked != targets.NATIVE:
-        return checked + threads
+    wanted = targets.canonical(text)
+    bare, threads = targets.split_threads(wanted)
+    if bare != targets.NATIVE:
+        return wanted
     natives = sorted({worker.native_target.text for worker in workers.known(session)})
     if len(natives) != 1:
         what = f"is ambiguous: {', '.join(natives)}" if natives else "is unknown until a worker has started"

@@ -21,7 +21,7 @@ from api.jobs.requests import job_request
 from api.paging import Listed
 from api.response_cache import Status
 from api.services import Services, ServicesDep
-from domain import errors
+from domain import errors, targets
 from domain.jobs import Job, JobState, Tuner
 from domain.stage_results import PlanResult, StageResults
 from domain.tokens import Principal
@@ -107,7 +107,7 @@ def listing(services: ServicesDep, principal: Reader, wanted: Annotated[JobQuery
             part_of=wanted.part_of,
             text=wanted.text,
             group=wanted.group,
-            target=" ".join(wanted.target.split()) if wanted.target else None,
+            target=targets.canonical(wanted.target) if wanted.target else None,
             tuner=wanted.tuner,
             created_after=wanted.created_after,
             created_before=wanted.created_before,

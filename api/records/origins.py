@@ -26,7 +26,13 @@ def tuner(text: str) -> Tuner:
     return Tuner(text)
 
 
-def native(services: Services) -> str:
+def wanted_target(services: Services, text: str | None) -> str | None:
+    """Return the target of a filter in canonical form. Raises UnknownTarget, and InvalidRequest if it is ambiguous."""
+    found = None if text is None else targets.canonical(text)
+    return _native(services) if found == targets.NATIVE else found
+
+
+def _native(services: Services) -> str:
     """Return the native target of the live workers. Raises InvalidRequest if it is not the same for all."""
     found = {worker.native_target.identity for worker in services.living_workers()}
     if len(found) != 1:

@@ -24,7 +24,6 @@ from api.services import Services, ServicesDep
 from domain import errors
 from domain.jobs import Tuner
 from domain.records import ImportedRecord, ImportState, Provenance
-from domain.targets import NATIVE
 from domain.tokens import Principal
 from storage import idempotency, imports, owners, record_pages
 from storage.record_filters import RecordFilter
@@ -102,7 +101,9 @@ class Imported(BaseModel):
     )
     refused_count: int
     refused: list[Refusal] = Field(description="The first 100.")
-    places: list[Place] = Field(description="Tuner, target, device and toolchain of the imported records.")
+    places: list[Place] = Field(
+        description="Target, device and toolchain of the file's records, with their numbers, including known ones."
+    )
 
 
 class Changed(BaseModel):
@@ -171,7 +172,7 @@ def listing(
             owners.job(session, job, principal)
     wanted = RecordFilter(
         workload_key=workload,
-        target=origins.native(services) if target == NATIVE else target,
+        target=origins.wanted_target(services, target),
         device_key=device,
         toolchain=toolchain,
         tuner=chosen,
@@ -262,7 +263,7 @@ def _imports(services: Services, principal: Principal, wanted: ImportsQuery) -> 
         raise errors.InvalidRequest("no filter is set", hint="Name the records: by id, tuner, target, state and so on.")
     return RecordFilter(
         workload_key=wanted.workload,
-        target=origins.native(services) if wanted.target == NATIVE else wanted.target,
+        target=origins.wanted_target(services, wanted.target),
         device_key=wanted.device,
         toolchain=wanted.toolchain,
         tuner=origins.tuner(wanted.tuner) if wanted.tuner is not None else None,

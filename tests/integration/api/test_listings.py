@@ -118,7 +118,7 @@ def test_models_by_name(client: TestClient) -> None:
 
 def test_jobs_by_what_was_asked_for(client: TestClient, service: Service, model: str) -> None:
     plain = made(client, model)
-    other = made(client, model, target="llvm -mcpu=znver4", tuner="ansor", labels={"team": "vision"})
+    other = made(client, model, target="llvm -mcpu=znver4 -mattr=+avx2", tuner="ansor", labels={"team": "vision"})
     run = made(client, model, budget={"trials": 8})
     ScriptedWorker(service).run(run)
 
@@ -127,7 +127,7 @@ def test_jobs_by_what_was_asked_for(client: TestClient, service: Service, model:
         assert answer.status_code == 200, answer.text
         return [job["id"] for job in answer.json()["jobs"]]
 
-    assert listed(target="llvm  -mcpu=znver4") == listed(tuner="ansor") == listed(text="visio") == [other]
+    assert listed(target="llvm  -mattr=+avx2 -mcpu=znver4") == listed(tuner="ansor") == listed(text="visio") == [other]
     assert listed(target="llvm -mcpu=znver3") == listed(target="llvm -mcpu=znver3 -num-cores=2") == [run]
     assert listed(target="native") == [run, plain]
     assert listed(tuner="auto", state="queued") == [plain]
@@ -168,6 +168,7 @@ def test_artifacts_by_what_they_are_for(client: TestClient, service: Service, mo
     [
         ("/v1/jobs?state=done", 400, "invalid_request"),
         ("/v1/jobs?tuner=autotvn", 400, "invalid_request"),
+        ("/v1/jobs?target=lvm", 400, "unknown_target"),
         ("/v1/jobs?label=x", 400, "invalid_request"),
         ("/v1/jobs?label==x", 400, "invalid_request"),
         ("/v1/jobs?created_after=yesterday", 400, "invalid_request"),
@@ -181,6 +182,7 @@ def test_artifacts_by_what_they_are_for(client: TestClient, service: Service, mo
         ("/v1/artifacts?precision=auto", 400, "unknown_precision"),
         ("/v1/artifacts?precision=f31", 400, "unknown_precision"),
         ("/v1/records?tuner=autotvn", 400, "unknown_tuner"),
+        ("/v1/records?target=lvm", 400, "unknown_target"),
         ("/v1/records?format=xml", 400, "invalid_request"),
         ("/v1/records?format=native", 400, "invalid_request"),
         ("/v1/records?tuner=auto", 400, "unknown_tuner"),

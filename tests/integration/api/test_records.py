@@ -200,6 +200,7 @@ def test_records_are_listed_by_filters_and_pages(client: TestClient) -> None:
         ({"tuner": "ansor", "valid_only": True}, 2),
         ({"target": SKYLAKE["target"]}, 7),
         ({"target": "llvm -mcpu=skylake-avx512"}, 7),
+        ({"target": "llvm  -mcpu=skylake-avx512  -num-cores=2"}, 7),
         ({"target": "llvm -mcpu=skylake-avx512 -num-cores=1"}, 0),
         ({"workload": record["workload_key"]}, 4),
         ({"provenance": "imported"}, 7),

@@ -25,6 +25,14 @@ def test_a_target_has_one_spelling(text: str, checked: str) -> None:
     assert targets.check_text(checked) == checked
 
 
+def test_an_identity_has_one_spelling() -> None:
+    identity = "llvm -mcpu=znver3 -mattr=+fma -num-cores=2"
+    assert targets.canonical("llvm -mattr=+fma  -mcpu=znver3  -num-cores=2") == identity
+    assert targets.canonical(" native ") == "native"
+    with pytest.raises(errors.UnknownTarget):
+        targets.canonical("lvm -num-cores=2")
+
+
 @pytest.mark.parametrize(
     ("text", "near"),
     [

@@ -49,7 +49,7 @@ def place(to: str | os.PathLike[str], name: str) -> Path:
 def make_folder(to: str | os.PathLike[str]) -> None:
     """Create the folder ``to`` if it ends with a slash. Raises InvalidInput."""
     if _is_folder(to):
-        with _writing(Path(to)):
+        with writing(Path(to)):
             Path(to).mkdir(parents=True, exist_ok=True)
 
 
@@ -57,7 +57,7 @@ def check(to: str | os.PathLike[str]) -> None:
     """Raise InvalidInput if ``to`` cannot be written."""
     make_folder(to)
     folder = Path(to) if _is_folder(to) else Path(to).absolute().parent
-    with _writing(Path(to)), tempfile.TemporaryFile(dir=folder):
+    with writing(Path(to)), tempfile.TemporaryFile(dir=folder):
         pass
 
 
@@ -73,7 +73,7 @@ def fetch(
     Raises NetworkError if the connection stays lost, TooMuch if the server asks for a long wait, ServerError if the
     bytes do not match the digest, InvalidInput if ``target`` cannot be written.
     """
-    with _writing(target), _partial(target, digest) as (path, file):
+    with writing(target), _partial(target, digest) as (path, file):
         resumed = file.tell() > 0
         _receive(transport, source, file, digest=digest, size=size, progress=progress)
         if resumed and _digest(file) != digest:
@@ -135,7 +135,8 @@ def _digest(file: BinaryIO) -> str:
 
 
 @contextmanager
-def _writing(target: Path) -> Iterator[None]:
+def writing(target: Path) -> Iterator[None]:
+    """Convert errors of the file system to InvalidInput."""
     try:
         yield
     except OSError as error:

@@ -36,13 +36,20 @@ def watch(transport: Transport, job_id: str, *, after: int = 0, patience: float 
     Raises NetworkError if the server is unreachable for ``patience`` seconds.
     """
     lost_at: float | None = None
+
+    def received(lines: Iterable[str]) -> Iterator[str]:
+        nonlocal lost_at
+        for line in lines:
+            lost_at = None  # a comment is enough: a job may have no events for longer than ``patience``
+            yield line
+
     while True:
         try:
             with transport.stream(f"/v1/jobs/{job_id}/events", {"Last-Event-ID": str(after)}) as response:
                 if response.status_code == _ENDED:
                     return
-                for event in parse(response.iter_lines()):
-                    lost_at, after = None, event.id
+                for event in parse(received(response.iter_lines())):
+                    after = event.id
                     yield event
                     if event.kind == "state" and event.data.get("state") in FINAL_STATES:
                         return

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypedDict
 
 import httpx
 
-from tunesmith import archives, errors
+from tunesmith import archives, downloads, errors
 from tunesmith.transport import Transport
 
 METASCHEDULE_FILES = ("database_workload.json", "database_tuning_record.json")
@@ -66,41 +66,40 @@ class Origin(TypedDict, total=False):
 def export(transport: Transport, path: Path, tuner: str, filters: Mapping[str, Any]) -> Path:
     """Export records atomically to ``path``; for MetaSchedule a folder, or a ``.tar``.
 
-    Raises InvalidInput if no record matches; existing files are then left unchanged.
+    Raises InvalidInput if no record matches, or ``path`` cannot be written; existing files are then left unchanged.
     """
     unpacks = tuner == "metaschedule" and path.suffix != ".tar"
+    if path.is_dir() and not unpacks:
+        raise errors.InvalidInput(f"{path} is a folder", code="unwritable_file", hint="Name a file in it.")
     made = unpacks and not path.exists()
     given = {name: value for name, value in filters.items() if value is not None}
     query = httpx.QueryParams({**given, "tuner": tuner, "format": "native"})
-    folder = path if unpacks else path.parent
-    try:
+    with downloads.writing(path):
         if unpacks:
             path.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".records.")
-    except OSError as error:
-        raise errors.InvalidInput(f"cannot write to {folder}: {error.strerror}") from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file, transport.stream(f"{_PATH}?{query}") as response:
-            for chunk in response.iter_bytes():
-                file.write(chunk)
-        if _is_empty(temporary, packed=tuner == "metaschedule"):
-            raise errors.InvalidInput(
-                "no record matches",
-                hint="Omit some options, or export imported records with provenance imported; see the page /records "
-                "or GET /v1/records.",
-            )
-        if unpacks:
-            _unpack(temporary, path)
-        else:
-            temporary.chmod(0o644)
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-        if made:
-            with contextlib.suppress(OSError):
-                # Fails if the folder is not empty.
-                path.rmdir()
+        descriptor, name = tempfile.mkstemp(dir=path if unpacks else path.parent, prefix=".records.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file, transport.stream(f"{_PATH}?{query}") as response:
+                for chunk in response.iter_bytes():
+                    file.write(chunk)
+            if _is_empty(temporary, packed=tuner == "metaschedule"):
+                raise errors.InvalidInput(
+                    "no record matches",
+                    hint="Omit some options, or export imported records with provenance imported; see the page "
+                    "/records or GET /v1/records.",
+                )
+            if unpacks:
+                _unpack(temporary, path)
+            else:
+                temporary.chmod(0o644)
+                temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+            if made:
+                with contextlib.suppress(OSError):
+                    # Fails if the folder is not empty.
+                    path.rmdir()
     return path
 
 

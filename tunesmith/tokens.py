@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tunesmith.transport import Json, Transport
+from tunesmith.transport import Json, Transport, segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Tokens:
 
     def revoke(self, token_id: str) -> Token:
         """Revoke a token permanently. Revoking it again has no effect."""
-        return Token.of(self._transport.delete(f"/v1/tokens/{token_id}").json())
+        return Token.of(self._transport.delete(f"/v1/tokens/{segment(token_id)}").json())
 
     def own(self) -> Json:
         """Return owner, scopes, quota and usage of this client's token, as ``GET /v1/tokens/self``."""

@@ -41,15 +41,25 @@ Content = Callable[[], Iterable[bytes]]
 
 class Transport:
     def __init__(self, connection: Connection, *, retries: int = RETRIES, seconds: float = ANSWER_SECONDS) -> None:
+        """Raises ConfigurationError for an invalid URL or token."""
         self.url = connection.url
         self.retries = retries
         headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
-        # Requests to a server on this machine bypass the environment's proxy.
-        loopback = httpx.URL(connection.url).host in _LOOPBACK
         self._timeout = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
-        self._http = httpx.Client(
-            base_url=connection.url, headers=headers, timeout=self._timeout, trust_env=not loopback
-        )
+        try:
+            # Requests to a server on this machine bypass the environment's proxy.
+            loopback = httpx.URL(connection.url).host in _LOOPBACK
+            self._http = httpx.Client(
+                base_url=connection.url, headers=headers, timeout=self._timeout, trust_env=not loopback
+            )
+        except httpx.InvalidURL as error:
+            raise errors.ConfigurationError(
+                f"invalid server URL: {connection.url!r} ({error})", hint="Use a URL such as http://host:8000."
+            ) from error
+        except UnicodeEncodeError as error:
+            raise errors.ConfigurationError(
+                "the token contains a character that no token has", hint="Copy it again from where it was created."
+            ) from error
 
     def close(self) -> None:
         self._http.close()
@@ -103,7 +113,7 @@ class Transport:
             _network_errors(self.url),
             self._http.stream("GET", path, headers=dict(headers or {}), timeout=_STREAM_TIMEOUT) as response,
         ):
-            if response.is_error:
+            if not _is_answer(response):
                 response.read()
                 raise _error(response)
             yield response
@@ -147,12 +157,26 @@ def _network_error(url: str, error: Exception) -> errors.NetworkError:
 
 
 def _checked(response: httpx.Response) -> httpx.Response:
-    if response.is_error:
+    if not _is_answer(response):
         raise _error(response)
     return response
 
 
+def _is_answer(response: httpx.Response) -> bool:
+    """Return whether a server of Tunesmith has done what was asked; it neither redirects clients nor sends pages."""
+    return response.is_success and not response.headers.get("Content-Type", "").startswith("text/html")
+
+
 def _error(response: httpx.Response) -> errors.TunesmithError:
+    if response.has_redirect_location:
+        return errors.ServerError(
+            f"the server redirects to {response.headers['Location']}",
+            hint="Set TUNESMITH_URL to the URL of the server itself.",
+            status=response.status_code,
+        )
+    if response.is_success:
+        hint = "Is this a Tunesmith server?"
+        return errors.ServerError("the server answered with a web page", hint=hint, status=response.status_code)
     try:
         problem = response.json()
     except ValueError:

@@ -82,7 +82,7 @@ _RULES = {
 _DATA = frozenset(
     (
         *(MANIFEST, "evidence.json", "records.json", "mod.json", "mod.params", "README.md"),
-        *("model.onnx", "original.onnx", "prepared.onnx", "rewritten.onnx", "libmodel.weights"),
+        *("model.onnx", "original.onnx", "prepared.onnx", "rewritten.onnx", "quantized.onnx", "libmodel.weights"),
     )
 )
 """Files that nothing executes. Headers and examples are left to their reader."""

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,8 @@ def _run(
         with InferenceSession(bundle, threads=threads, runtime=runtime) as session:
             known = [info.name for info in session.get_outputs()]
             local.check_names(named, known)
-            feed = _read(inputs, np) if inputs else {i.name: _filled(i, fill, np) for i in session.get_inputs()}
+            size = next(iter(session.sizes), {})
+            feed = _read(inputs, np) if inputs else {i.name: _filled(i, size, fill, np) for i in session.get_inputs()}
             results = session.run(None, feed)
             if outputs:
                 with Path(outputs).open("wb") as file:
@@ -164,7 +165,10 @@ def _run(
             if repeat and not number:
                 number = max(1, round(_SAMPLE_SECONDS / min(session.time(feed, repeat=5))))
             return {
-                "outputs": [{"name": i.name, "dtype": i.dtype, "shape": i.shape} for i in session.get_outputs()],
+                "outputs": [
+                    {"name": info.name, "dtype": info.dtype, "shape": list(result.shape)}
+                    for info, result in zip(session.get_outputs(), results, strict=True)
+                ],
                 "samples": session.time(feed, number=number or 1, repeat=repeat) if repeat else [],
                 "number": number or 1,
                 "threads": session.threads,
@@ -192,13 +196,17 @@ def _read(path: str, np: Any) -> dict[str, Any]:
         raise errors.InvalidInput(f"{path} cannot be read: {error}", code="invalid_input") from error
 
 
-def _filled(info: Any, fill: str, np: Any) -> Any:
-    """Return values as the engines generate them: random ones are the same in every run."""
+def _filled(info: Any, size: Mapping[str, int], fill: str, np: Any) -> Any:
+    """Return values as the engines generate them: random ones are the same in every run.
+
+    ``size`` has the values of dimensions that vary.
+    """
+    shape = [size.get(dimension, dimension) for dimension in info.shape]
     if fill != "random":
-        return np.full(info.shape, {"zeros": 0, "ones": 1}[fill], info.dtype)
+        return np.full(shape, {"zeros": 0, "ones": 1}[fill], info.dtype)
     generator = np.random.default_rng(0)
     floating = np.issubdtype(np.dtype(info.dtype), np.floating)
-    values = generator.random(info.shape) if floating else generator.integers(0, 2, info.shape)
+    values = generator.random(shape) if floating else generator.integers(0, 2, shape)
     return values.astype(info.dtype)
 
 

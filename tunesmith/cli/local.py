@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -297,13 +297,18 @@ def keep(written: Path, outputs: Path) -> None:
 
 
 def _filled(folder: Path, manifest: Manifest, fill: str) -> str | None:
-    """Write constant inputs and return their file; None for random inputs, which the engine generates."""
+    """Write constant inputs, of the first of several sizes, and return their file.
+
+    Returns None for random inputs, which the engine generates.
+    """
     from tunesmith.cli import arrays
 
     if fill == "random":
         return None
     path = folder / "inputs.npz"
-    arrays.write_constant(path, manifest.inputs, {"zeros": 0, "ones": 1}[fill])
+    shapes = manifest.sizes[0].input_shapes if manifest.sizes else {}
+    specs = [replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in manifest.inputs]
+    arrays.write_constant(path, specs, {"zeros": 0, "ones": 1}[fill])
     return str(path)
 
 

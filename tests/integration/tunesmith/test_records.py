@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -130,10 +132,28 @@ def test_what_is_wrong_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         (["import", tmp_path, "--tuner", "metaschedule"], "unreadable_file"),
         (["import", LINES / "ansor.jsonl", "--tuner", "nonsense"], "unknown_tuner"),
         (["export", "--tuner", "nonsense", "-o", tmp_path / "x"], "unknown_tuner"),
-        (["export", "--tuner", "ansor", "-o", tmp_path / "no" / "x"], "invalid_input"),
+        (["export", "--tuner", "ansor", "-o", tmp_path / "no" / "x"], "unwritable_file"),
+        (["export", "--tuner", "ansor", "-o", tmp_path], "unwritable_file"),
     ):
         assert main(["records", *map(str, arguments)]) == 5
         assert f"error[{code}]" in capsys.readouterr().err
+    assert list(tmp_path.glob(".records*")) == []
+
+
+def test_a_full_disk_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> Iterator[bytes]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield b""
+
+    @contextmanager
+    def answer(*_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(iter_bytes=full)
+
+    monkeypatch.setattr(Transport, "stream", answer)
+    assert main(["records", "export", "--tuner", "ansor", "-o", str(tmp_path / "x")]) == 5
+    assert "error[unwritable_file]: cannot write" in capsys.readouterr().err
     assert list(tmp_path.glob(".records*")) == []
 
 

@@ -66,6 +66,7 @@ def test_json_holds_the_text_once(capsys: pytest.CaptureFixture[str]) -> None:
         (["create", "x", "--owner", "a b"], 5, "invalid_request"),
         (["create", "x", "--running-jobs", "0"], 5, "invalid_request"),
         (["revoke", "t-none"], 5, "token_not_found"),
+        (["revoke", ""], 5, "invalid_input"),
         (["list", "--limit", "0"], 2, "usage"),
     ],
 )

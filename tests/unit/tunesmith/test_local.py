@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from domain.models import TensorSpec
+from domain.sizes import Size
 from tests.support.hostile.tars import hostile
 from tests.support.tuner.fakes import FakeEngine
 from tests.support.tunesmith.commands import run
@@ -16,6 +18,7 @@ from tests.unit.tuner.test_bundle import MANIFEST, REPORT
 from tuner.engines.protocol.serving import EngineFailure
 from tuner.results import bundle
 from tuner.sandbox.limits import Limits
+from tunesmith.cli import arrays, local
 from tunesmith.cli.local import Published, compared, published
 
 HERE = {"device_key": "x86_64/acme/avx2/t2", "threads": 2, "same_device": True}
@@ -91,6 +94,20 @@ def test_memory_follows_from_the_manifest(
     assert limits[-1].data_bytes == 1500 * 2**20
     assert "the bundle needs more than 1500 MiB of memory\nhint: Allow more with --memory-mb" in err
     assert [Path(path).name for path in limits[-1].writable] == ["written"]
+
+
+def test_constant_inputs_of_several_sizes_have_the_shape_of_the_first(tmp_path: Path) -> None:
+    several = tuple(
+        Size(name=f"batch={batch}", values={"batch": batch}, input_shapes={"x": (batch, 3)}, share=0.5)
+        for batch in (2, 8)
+    )
+    inputs = (
+        TensorSpec(name="x", dtype="float32", shape=("batch", 3)),
+        TensorSpec(name="scale", dtype="float32", shape=(1,)),
+    )
+    local._filled(tmp_path, replace(MANIFEST, inputs=inputs, sizes=several), "ones")
+    found = {name: arrays.read(tmp_path / "inputs.npz", name).shape for name in ("x", "scale")}
+    assert found == {"x": (2, 3), "scale": (1,)}
 
 
 def test_the_published_median_is_the_evidences(tmp_path: Path) -> None:

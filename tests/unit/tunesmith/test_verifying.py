@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.results import bundle
 from tunesmith import elf, errors, verifying
 
 TEXT = b"a text"
@@ -38,12 +39,10 @@ def tar(path: Path, *files: tuple[str, bytes]) -> Path:
 
 
 def test_what_passed_is_told(tmp_path: Path) -> None:
-    files = {name: hashlib.sha256(TEXT).hexdigest() for name in ("README.md", "example.py")}
-    bundle = tar(
-        tmp_path / "b.tar", ("README.md", TEXT), ("example.py", TEXT), ("manifest.json", manifest(files=files))
-    )
-    digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
-    checked = verifying.check(bundle, digest=f"sha256:{digest.upper()}")
+    files = dict.fromkeys(("README.md", "example.py", *sorted(bundle.MODELS)), hashlib.sha256(TEXT).hexdigest())
+    path = tar(tmp_path / "b.tar", *((name, TEXT) for name in files), ("manifest.json", manifest(files=files)))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    checked = verifying.check(path, digest=f"sha256:{digest.upper()}")
     assert (checked.sha256, checked.libraries, checked.unchecked) == (digest, {}, ("example.py",))
 
 
@@ -71,9 +70,9 @@ def test_what_is_refused(tmp_path: Path, files: list[tuple[str, bytes]], code: s
 
 def test_a_library_that_is_none_is_refused(tmp_path: Path) -> None:
     files = {"libmodel.so": hashlib.sha256(TEXT).hexdigest()}
-    bundle = tar(tmp_path / "b.tar", ("libmodel.so", TEXT), ("manifest.json", manifest(files=files)))
+    path = tar(tmp_path / "b.tar", ("libmodel.so", TEXT), ("manifest.json", manifest(files=files)))
     with pytest.raises(errors.InvalidInput, match="not a 64-bit little-endian ELF file") as caught:
-        verifying.check(bundle)
+        verifying.check(path)
     assert caught.value.code == "suspicious_library"
 
 

@@ -8,6 +8,7 @@ import json
 import random
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +17,13 @@ from typing import Any
 import pytest
 
 from domain.models import TensorSpec
+from domain.sizes import Size
 from tests.support import models
 from tests.support.binaries import assert_old_glibc_alone, symbols
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import Twin, manifest
+from tests.support.tuner.engines.fixtures import NOTHING_TUNED, Twin, manifest
 from tuner.host.session import EngineSession
-from tuner.results import wheels
+from tuner.results import bundle, wheels
 
 pytestmark = pytest.mark.engine
 
@@ -343,6 +345,38 @@ def test_a_wheel_has_several_sizes(relax_twin: Twin, relax_parts: dict[tuple[int
     script = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n{IN_A_WHEEL}"
     told = asking.inside("onnx", script, tmp_path / "out" / "libmodel.so")
     assert told.startswith("no entry point serves batch=1, sequence=99")
+
+
+@pytest.mark.parametrize("fill", ["random", "ones"])
+def test_the_client_alone_fills_the_inputs_of_the_first_size(
+    relay_twin: Twin, relay_parts: dict[tuple[int, ...], Path], tmp_path: Path, fill: str
+) -> None:
+    join(relay_twin, relay_parts, tmp_path / "out")
+    dtypes = {"ids": "int64", "mask": "float32"}
+    facts = manifest(
+        relay_twin, model_digest=DIGEST,
+        inputs=tuple(TensorSpec(name=name, dtype=dtypes[name], shape=("batch", "sequence")) for name in dtypes),
+        outputs=(TensorSpec(name="sentences", dtype="float32", shape=("batch", 12)),),
+        sizes=tuple(
+            Size(
+                name=f"batch={size[0]}, sequence={size[1]}", values=dict(zip(("batch", "sequence"), size, strict=True)),
+                input_shapes=dict.fromkeys(dtypes, size), share=1 / len(SIZES),
+            )
+            for size in SIZES
+        ),
+    )  # fmt: skip
+    bundle.write(tmp_path / "b.tar", compiled=tmp_path / "out", manifest=facts, report=NOTHING_TUNED)
+    done = subprocess.run(
+        [sys.executable, "-m", "tunesmith", "run", "b.tar", "--fill-mode", fill, "--json"],
+        cwd=tmp_path,
+        env=asking.with_numpy_alone(tmp_path / "packages"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [output["shape"] for output in json.loads(done.stdout)["outputs"]] == [[1, 16, 12], [1, 12]]
 
 
 STATIC = r"""

@@ -330,9 +330,9 @@ class Conditions:
     drift: float | None = None
     """Largest change of the calibration kernel's time; 0.03 is 3 %."""
     attempts: int = 1
-    """Number of benchmarks run until one was quiet enough."""
+    """Number of benchmarks run until one was quiet, or its speedups were known precisely."""
     noisy: bool = False
-    """Whether even the quietest attempt was noisy: times and their ratios are approximate."""
+    """Whether the machine was busy: times are approximate; speedups are as precise as their intervals."""
     reasons: tuple[str, ...] = ()
     """What was noisy."""
 

@@ -51,7 +51,9 @@ _VERSION = _digest(_ASSETS)
 
 def url(name: str) -> str:
     """Return the URL of a file. Raises KeyError for a missing one, so that no page can refer to it."""
-    return f"/static/{_VERSION}/{name}" if _ASSETS[name] else ""
+    if name not in _ASSETS:
+        raise KeyError(name)
+    return f"/static/{_VERSION}/{name}"
 
 
 @router.get("/{version}/{name:path}")

@@ -408,8 +408,12 @@ class Conditions(BaseModel):
     )
     load: float | None = Field(description="Mean number of other runnable processes during the benchmark.")
     drift: float | None = Field(description="Change of a calibration loop's time: 0.03 is 3 %.")
-    attempts: int = Field(description="Number of benchmarks run until one was quiet enough.")
-    noisy: bool = Field(description="True if all were noisy: the comparison holds, the milliseconds are rough.")
+    attempts: int = Field(
+        description="Number of benchmarks run until one was quiet, or its speedups were known precisely."
+    )
+    noisy: bool = Field(
+        description="Whether the machine was busy: times are approximate; speedups are as precise as their intervals."
+    )
     reasons: list[str] = Field(description="What was noisy.")
 
 

@@ -28,13 +28,8 @@ def check_given(facts: ModelFacts, shapes: Mapping[str, Sequence[Choice]]) -> No
 
 
 def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Check input shapes. Raises ShapeMismatch for an invalid shape, ShapeRequired for a dynamic dimension without a
-    value."""
-    inputs = {spec.name: spec for spec in facts.inputs}
-    for name, shape in shapes.items():
-        if name not in inputs:
-            raise _unknown(name, list(inputs))
-        _check_one(inputs[name], shape)
+    """Check the shapes of one size of a request. Raises ShapeRequired for a dynamic dimension without a value, and
+    ShapeMismatch if the inputs are too large."""
     missing: list[dict[str, object]] = [
         {"input": spec.name, "axis": axis, "symbol": dimension}
         for spec in facts.inputs
@@ -43,8 +38,7 @@ def check(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:
         if not isinstance(dimension, int)
     ]
     if missing:
-        raise _required(missing, inputs)
-    _check_symbols(inputs, shapes)
+        raise _required(missing, {spec.name: spec for spec in facts.inputs})
     _check_size(facts, shapes)
 
 
@@ -82,22 +76,6 @@ def _check_one(spec: TensorSpec, shape: Sequence[int]) -> None:
             raise errors.ShapeMismatch(
                 f"dimension {axis} of input {spec.name!r} is {wanted} in the model, not {given}", details=details
             )
-
-
-def _check_symbols(inputs: Mapping[str, TensorSpec], shapes: Mapping[str, Sequence[int]]) -> None:
-    """Check that each symbol has one size in all inputs."""
-    bound: dict[str, tuple[str, int]] = {}
-    for name, shape in shapes.items():
-        for symbol, size in zip(inputs[name].shape, shape, strict=True):
-            if not isinstance(symbol, str):
-                continue
-            other, known = bound.setdefault(symbol, (name, size))
-            if size != known:
-                raise errors.ShapeMismatch(
-                    f"dimension {symbol!r} is {known} in input {other!r} and {size} in {name!r}",
-                    hint="Both dimensions have the same name in the model: give them the same size.",
-                    details={"symbol": symbol, "inputs": {other: known, name: size}},
-                )
 
 
 def _check_size(facts: ModelFacts, shapes: Mapping[str, Sequence[int]]) -> None:

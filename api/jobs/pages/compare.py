@@ -361,7 +361,9 @@ def caveats(sides: Sequence[Side], letters: str) -> list[str]:
         found.append("The devices differ: the times are from different machines.")
     for letter, side in zip(letters, sides, strict=False):
         if side.report and side.report.conditions and side.report.conditions.noisy:
-            found.append(f"{letter} was measured on a busy machine, so its times and ratios are imprecise.")
+            found.append(
+                f"{letter} was measured on a busy machine, so its times, and their ratios to others, are approximate."
+            )
     return found + (_drifts(sides, letters) if is_same_work(sides) else [])
 
 

@@ -16,14 +16,6 @@ SCALE = TensorSpec(name="scale", dtype="float32", shape=())
 FACTS = ModelFacts(inputs=(IDS, MASK, SCALE), outputs=(), opset=17, ir_version=8, operators={}, parameters=1)
 
 
-def test_one_symbol_is_one_size() -> None:
-    shapes.check(FACTS, {"ids": (2, 128), "mask": (2, 128, 7)})
-    with pytest.raises(errors.ShapeMismatch, match="'length' is 128 in input 'ids' and 64 in 'mask'") as caught:
-        shapes.check(FACTS, {"ids": (2, 128), "mask": (2, 64, 128)})
-    assert caught.value.details == {"symbol": "length", "inputs": {"ids": 128, "mask": 64}}
-    assert "the same size" in str(caught.value.hint)
-
-
 def test_inputs_that_no_host_holds_are_refused() -> None:
     shapes.check(FACTS, {"ids": (1, 2), "mask": (1, 2, 2**31 - 1)})
     with pytest.raises(errors.ShapeMismatch, match="'mask' alone 34359738352") as caught:

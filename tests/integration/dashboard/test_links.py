@@ -15,8 +15,10 @@ _JOB_ID = re.compile(r"j-[0-9a-z]{20}")
 
 def test_no_link_of_any_page_leads_nowhere(browser: TestClient, full: tuple[Service, Seeded]) -> None:
     seen: dict[str, int] = {}
-    pages = ["/", "/?state=failed&text=x", "/models", "/records", "/fleet", "/compare", "/new"]
-    for page in [*pages, *(f"/jobs/{job_id}" for job_id in full[1].all.values())]:
+    pages = ["/", "/?state=failed&text=x", "/models", "/data", "/records", "/fleet", "/compare", "/new", "/docs"]
+    models = set(re.findall(r'href="(/models/[^"/]+)"', browser.get("/models").text))
+    assert models
+    for page in [*pages, *models, *(f"/jobs/{job_id}" for job_id in full[1].all.values())]:
         text = browser.get(page).text
         for found in set(re.findall(r'(?:href|src|action|hx-get|data-curve)="([^"]+)"', text)):
             address = unescape(found)

@@ -1,25 +1,15 @@
-"""The API as a real server on a free port; also a program, to look at the command line by hand.
-
-``python -m tests.support.api.live HOME [PACE]`` serves the folder and works on every job by script.
-"""
+"""The API as a real server on a free port."""
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from api.__main__ import ApiServer
 from api.settings import ApiSettings
-from domain.jobs import JobState
-from storage import jobs
-from tests.support.api.factories import TOKEN, Service, make_service
-from tests.support.api.scripted import ScriptedWorker
+from tests.support.api.factories import Service
 from tests.support.waiting import until
 
 
@@ -36,23 +26,3 @@ def serving(service: Service, *, port: int = 0, **settings: Any) -> Iterator[str
         server.should_exit = True
         thread.join(timeout=20)
         assert not thread.is_alive()
-
-
-def main() -> None:
-    home = Path(sys.argv[1])
-    home.mkdir(parents=True, exist_ok=True)
-    service = make_service(home)
-    worker = ScriptedWorker(service, pace=float(sys.argv[2]) if sys.argv[2:] else 0.2, trials=16)
-    with serving(service) as url:
-        (home / "server.json").write_text(json.dumps({"url": url, "token": TOKEN}))
-        while True:
-            worker.beat()
-            with service.database.reading() as session:
-                found, _ = jobs.page(session, state=JobState.QUEUED, limit=1)
-            for job in found:
-                worker.run(job.id)
-            time.sleep(0.2)
-
-
-if __name__ == "__main__":
-    main()

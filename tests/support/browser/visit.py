@@ -15,7 +15,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 from tests.support import waiting
 
-SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 _SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"

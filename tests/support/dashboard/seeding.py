@@ -1,29 +1,22 @@
-"""A service's database with jobs in every state, as real jobs leave them; also a program that serves it to look at.
-
-``python -m tests.support.dashboard.seeding HOME [PORT]`` seeds the folder, serves it,
-and prints the address and a token.
-"""
+"""A service's database with jobs in every state, as real jobs leave them."""
 
 from __future__ import annotations
 
 import random
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from domain import errors
+from domain.data_sets import DataFacts
 from domain.jobs import Budget, Failure, JobRequest, JobState, Stage, Tuner
-from domain.models import Model
+from domain.models import Model, TensorSpec
 from domain.tokens import LOCAL_OWNER
 from domain.workers import Worker
-from storage import jobs, models, owners, workers
-from tests.support.api.factories import TOKEN, Service, make_service
-from tests.support.api.live import serving
+from storage import data_sets, jobs, models, owners, workers
+from tests.support.api.factories import Service
 from tests.support.dashboard.networks import CLASSIFIER, HOSTILE, MOBILENET, RESNET, SEGMENTER, Network
 from tests.support.dashboard.stories import DEVICE, RELAX, RELAY, TARGET, WORKER, Story
 
@@ -138,6 +131,20 @@ class Seeder:
         lines += ["[relay] warning: <b>no</b> cached schedule for dense_pack.x86", "[relay] GFLOPS 84.1"]
         (self._service.logs / f"{job_id}.log").write_text("\n".join(lines) + "\n")
 
+    def data_set(self, name: str) -> None:
+        blob = self._service.blobs.put([f"the rows of {name}\n".encode()])
+        rows = TensorSpec(name="input", dtype="float32", shape=(64, 3, 224, 224))
+        with self._service.database.transaction() as session:
+            data_sets.add(
+                session,
+                digest=blob.digest,
+                name=name,
+                owner=LOCAL_OWNER,
+                size_bytes=blob.size_bytes,
+                facts=DataFacts(arrays=(rows,), rows=64),
+                now=self._now - timedelta(days=3),
+            )
+
     def fleet(self, current_job: str | None = None) -> None:
         worker = Worker(
             id=WORKER,
@@ -176,6 +183,7 @@ def seed(service: Service, *, trials: int) -> Seeded:
         queued=_queued(seeder),
     )
     seeder.fleet(seeded.running)
+    seeder.data_set("val")
     return seeded
 
 
@@ -244,20 +252,3 @@ def many(service: Service, count: int) -> None:
         network = (RESNET, MOBILENET, CLASSIFIER)[number % 3]
         with seeder.story(network, age=timedelta(days=3, minutes=number)):
             pass
-
-
-def main() -> None:
-    home = Path(sys.argv[1])
-    home.mkdir(parents=True, exist_ok=True)
-    service = make_service(home)
-    seeded = seed(service, trials=40)
-    with serving(service, port=int(sys.argv[2]) if sys.argv[2:] else 0) as url:
-        sys.stdout.write(f"{url} {TOKEN}\n" + "".join(f"{name} /jobs/{each}\n" for name, each in seeded.all.items()))
-        sys.stdout.flush()
-        while True:
-            Seeder(service).fleet(seeded.running)
-            time.sleep(10)
-
-
-if __name__ == "__main__":
-    main()

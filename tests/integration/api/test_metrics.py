@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.exc import OperationalError
 
+from storage import database
 from storage.database import Database
 from tests.support.api.factories import AUTHORIZED, SHAPES, Service, open_service
 from tests.support.api.scripted import ScriptedWorker
@@ -152,15 +153,17 @@ def test_readiness_names_what_is_missing(client: TestClient, service: Service, m
     assert client.get("/healthz").json()["status"] == "ok"
 
 
-def test_a_service_whose_database_is_locked_is_not_ready(client: TestClient, service: Service) -> None:
-    with contextlib.closing(sqlite3.connect(service.home / "db.sqlite3")) as other:
-        other.execute("BEGIN IMMEDIATE")
-        started = time.monotonic()
-        problem = client.get("/readyz")
-        assert time.monotonic() - started < 10
-    assert (problem.status_code, problem.json()["code"]) == (503, "not_ready")
-    assert problem.json()["details"]["checks"]["database"] == "the database is locked or does not accept writes"
-    assert client.get("/readyz").status_code == 200
+def test_a_service_whose_database_is_locked_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "PROBE_SECONDS", 0.1)
+    with open_service(tmp_path) as service, TestClient(service.app) as client:
+        with contextlib.closing(sqlite3.connect(service.home / "db.sqlite3")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            started = time.monotonic()
+            problem = client.get("/readyz")
+            assert time.monotonic() - started < 10
+        assert (problem.status_code, problem.json()["code"]) == (503, "not_ready")
+        assert problem.json()["details"]["checks"]["database"] == "the database is locked or does not accept writes"
+        assert client.get("/readyz").status_code == 200
 
 
 def test_a_service_whose_disk_is_full_is_not_ready(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,12 +79,12 @@ def test_a_helper_keeps_its_round_while_it_waits_for_the_only_board(
     """For longer than a claim lasts."""
     crew, board, waited = team(1), threading.Lock(), []
     helper = crew.helpers[0]
-    helper.settings = helper.settings.model_copy(update={"lease_seconds": 1.0})
+    helper.settings = helper.settings.model_copy(update={"lease_seconds": 0.5})
 
     def queue(_: int) -> None:
         if threading.current_thread().name == helper.id and not waited:
             waited.append(True)
-            time.sleep(3.0)
+            time.sleep(1.0)
         assert board.acquire(timeout=60)
 
     bench.script.before_trial = queue

@@ -1,6 +1,6 @@
 """``python -m tests.support.worker.scripted_worker BROKER_URL HOME SECONDS``: a whole worker over scripted engines.
 
-Each trial takes ``SECONDS``, in which the engine listens to nobody.
+Each trial takes ``SECONDS``, in which the engine listens to nobody; the log tells when one begins.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from worker import engines, periodic
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
+BEGUN = "a trial begins"
+
+
+def tell(_trial: int) -> None:
+    sys.stderr.write(f"{BEGUN}\n")
+
 
 def main() -> None:
     url, home, seconds = sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])
@@ -23,7 +29,7 @@ def main() -> None:
     runtime = Runtime(
         database=Database(f"sqlite:///{home / 'db.sqlite3'}"),
         blobs=LocalBlobStore(home / "blobs"),
-        engines=Script(seconds_per_trial=seconds),
+        engines=Script(seconds_per_trial=seconds, before_trial=tell),
         settings=WorkerSettings(
             home=home,
             takes="cpu",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from domain.jobs import JobState
 from tests.support.servers import processes
 from tests.support.servers.redis import Redis
 from tests.support.worker.fixtures import Bench
+from tests.support.worker.scripted_worker import BEGUN
 
 pytestmark = [pytest.mark.engine, pytest.mark.alone]
 ROOT = Path(__file__).parents[3]
@@ -38,11 +39,8 @@ def worker(bench: Bench, broker: Redis, *, trial_seconds: float) -> Iterator[sub
         processes.kill(process)
 
 
-def at_work(bench: Bench, job_id: str, trials: int) -> None:
-    def reached() -> bool:
-        return len(bench.records(job_id)) >= trials if trials else bench.get(job_id).stage == "tune"
-
-    processes.wait_until(reached, seconds=60, what="the job is at work", log=bench.home / "worker.log")
+def wait_until(bench: Bench, reached: Callable[[], bool], what: str) -> None:
+    processes.wait_until(reached, seconds=60, what=what, log=bench.home / "worker.log")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_a_worker_gives_its_job_back_within_seconds(
 ) -> None:
     job_id = bench.job(trials=100)
     with worker(bench, redis_server, trial_seconds=0.05) as process:
-        at_work(bench, job_id, 5)
+        wait_until(bench, lambda: len(bench.records(job_id)) >= 5, "trials are stored")
         began = time.monotonic()
         for number in numbers:
             process.send_signal(number)
@@ -67,18 +65,15 @@ def test_a_worker_gives_its_job_back_within_seconds(
     kept = len(bench.records(job_id))
     assert kept >= 5
     with worker(bench, redis_server, trial_seconds=0.01):
-        ended = bench.get
-        processes.wait_until(
-            lambda: ended(job_id).state is JobState.SUCCEEDED, seconds=60, what="it ends", log=bench.home / "worker.log"
-        )
+        wait_until(bench, lambda: bench.get(job_id).state is JobState.SUCCEEDED, "it ends")
     assert len(bench.records(job_id)) == 100, "no trial was lost or paid twice"
 
 
 def test_a_worker_that_is_told_twice_ends_at_once(bench: Bench, redis_server: Redis) -> None:
     job_id = bench.job(trials=100)
     with worker(bench, redis_server, trial_seconds=60) as process:
-        at_work(bench, job_id, 0)
-        time.sleep(1)  # by then the engine listens to nobody
+        # From then on, the engine listens to nobody.
+        wait_until(bench, lambda: BEGUN in (bench.home / "worker.log").read_text(), BEGUN)
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=2.5)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from domain import errors
@@ -22,6 +23,7 @@ from storage.database import Database
 from storage.deletion import Prospect
 from tests.support.storage.factories import DIGEST, FACTS, NOW, add_model, artifact
 from tests.support.threads import at_once
+from tests.support.waiting import until
 
 DAY = timedelta(days=1)
 LATER = NOW + 20_000 * DAY
@@ -179,7 +181,7 @@ def test_who_names_bytes_waits_for_who_removes_them(postgresql_database: Databas
                 models.add(other, digest=digest, name="m", size_bytes=1, facts=FACTS, now=NOW)
                 order.append("added")
 
-        thread = waiting(add)
+        thread = waiting(postgresql_database, add)
         order.append("removed")
     thread.join(timeout=10)
     assert order == ["removed", "added"]
@@ -237,7 +239,7 @@ def test_who_deletes_a_model_waits_for_who_uploads_the_same_bytes(postgresql_dat
 
     with postgresql_database.transaction() as session:
         add_model(session)
-        thread = waiting(delete)
+        thread = waiting(postgresql_database, delete)
         owners.add_model(session, model.digest, "bob", now=NOW)
     thread.join(timeout=10)
     assert answers == [False]
@@ -259,7 +261,7 @@ def test_who_uploads_waits_for_who_deletes_the_model(postgresql_database: Databa
 
     with postgresql_database.transaction() as session:
         assert deletion.delete_model(session, model, owner="ann", now=NOW)
-        thread = waiting(upload)
+        thread = waiting(postgresql_database, upload)
     thread.join(timeout=10)
     with postgresql_database.reading() as session:
         assert owners.owns_model(session, model.digest, "bob")
@@ -277,17 +279,24 @@ def test_who_deletes_an_artifact_waits_for_who_publishes_it_again(postgresql_dat
 
     with postgresql_database.transaction() as session:
         assert artifacts.add(session, found).deleted_at is None
-        thread = waiting(delete)
+        thread = waiting(postgresql_database, delete)
         assert artifacts.get(session, made).deleted_at is None
     thread.join(timeout=10)
     with postgresql_database.reading() as session:
         assert artifacts.get(session, made).deleted_at == NOW  # as if it was asked for after that
 
 
-def waiting(work: Callable[[], None]) -> threading.Thread:
+def waiting(database: Database, work: Callable[[], None]) -> threading.Thread:
     """One that began the work, and goes on once a transaction ends."""
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(timeout=0.5)
+    until(lambda: waits_for_lock(database) or not thread.is_alive(), seconds=10)
     assert thread.is_alive()
     return thread
+
+
+def waits_for_lock(database: Database) -> bool:
+    """Whether a transaction of this database, which no other test has, waits for another one."""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with database.reading() as session:
+        return bool(session.scalar(text(waits)))

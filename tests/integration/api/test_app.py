@@ -64,15 +64,13 @@ def test_a_wrong_body_is_told_in_words(lasting: TestClient, body: bytes, detail:
     assert problem["details"]["errors"]
 
 
-def test_a_body_that_is_too_large(lasting: TestClient) -> None:
+def test_a_body_that_is_too_large_without_saying_so(lasting: TestClient) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(40):
             yield b" " * 64 * 1024
 
-    headers = {"Content-Type": "application/json"}
-    for body in (b" " * 2_000_000, chunks()):
-        answer = lasting.post("/v1/jobs", content=body, headers=headers)
-        assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+    answer = lasting.post("/v1/jobs", content=chunks(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
 def test_the_fleet(client: TestClient, service: Service) -> None:

@@ -69,7 +69,6 @@ def test_options_reach_the_worker(client: TestClient, service: Service, model: s
         ({"input_shapes": {"x": [2**40, 3, 8, 8]}}, 400, "shape_mismatch"),
         ({"input_shapes": {"x": [2**30, 3, 8, 8]}}, 400, "shape_mismatch"),
         ({"priority": 10}, 400, "invalid_request"),
-        ({"labels": {"": "x"}}, 400, "invalid_request"),
         ({"threads": 0}, 400, "invalid_request"),
         ({"measure": {"repeat": 0}}, 400, "invalid_request"),
     ],

@@ -103,14 +103,6 @@ def test_no_secret_is_written_into_the_file() -> None:
             assert not secret or value.startswith("/run/secrets/"), f"{name}: {key}"
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_every_variable_of_ours_is_a_setting(name: str) -> None:
-    page = (composing.ROOT / "docs" / "reference" / "settings.md").read_text()
-    for key in SERVICES[name].get("environment", {}):
-        if key.startswith("TUNESMITH_"):
-            assert f"| `{key.removesuffix('_FILE')}` |" in page, key
-
-
 @pytest.mark.parametrize("name", ["api", "worker-cpu", "worker-gpu", "migrate", "bucket"])
 def test_settings_are_read_as_they_are_given(
     name: str, made_secrets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

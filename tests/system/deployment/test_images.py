@@ -65,7 +65,6 @@ def test_engines_are_installed_when_the_image_is_built() -> None:
         variables = " ".join(composing.effective(target, "ENV"))
         for engine in ("RELAY", "RELAX", "ONNX"):
             assert f"TUNESMITH_ENGINE_{engine}_PYTHON=/opt/tunesmith/engines/{engine.lower()}/bin/python" in variables
-        assert not [each for each in SERVICES[target].get("command", []) if "install" in each]
 
 
 @pytest.mark.parametrize("target", OURS)

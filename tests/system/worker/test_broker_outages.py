@@ -19,10 +19,11 @@ from tests.support.worker.fixtures import Bench
 
 ROOT = Path(__file__).parents[3]
 pytestmark = [pytest.mark.engine, pytest.mark.alone]
-_AWAY_SECONDS = 12.0
+_SILENT_SECONDS = 12.0
 """Longer than anyone waits for an answer."""
-_REFUSED_SECONDS = 4.0
-"""Where connections are refused, nobody waits for one."""
+_SHORT_SECONDS = 4.0
+"""Where connections are refused, nobody waits for one. And a broker that is frozen for so short a time answers late
+instead of never."""
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def silence(_: redis.Redis, before: proxy.Proxy) -> Callable[[], None]:
 
 @pytest.mark.parametrize(
     ("break_it", "seconds"),
-    [(kill, _REFUSED_SECONDS), (freeze, _AWAY_SECONDS), (cut, _REFUSED_SECONDS), (silence, _AWAY_SECONDS)],
+    [(kill, _SHORT_SECONDS), (freeze, _SHORT_SECONDS), (cut, _SHORT_SECONDS), (silence, _SILENT_SECONDS)],
 )
 def test_a_broker_that_is_away_costs_time_and_no_job(
     bench: Bench,
@@ -124,6 +125,7 @@ def test_a_broker_that_is_away_costs_time_and_no_job(
     waiting, sent = submit(bench, publisher)
     assert sent
     mend = break_it(broker, before)
+    at_break = bench.get(at_work).trials_done
     began = time.monotonic()
     late, sent = submit(bench, publisher)
     assert not sent, "nobody could take it"
@@ -133,8 +135,7 @@ def test_a_broker_that_is_away_costs_time_and_no_job(
     assert time.monotonic() - began < 1, "it is known to be away"
     time.sleep(seconds)
     assert worker.poll() is None, "the worker lives"
-    done = bench.get(at_work).trials_done
-    assert done > 0
+    assert bench.get(at_work).trials_done > at_break, "it works on"
     mend()
     everything = [at_work, waiting, late, later]
     await_(bench, lambda: all(bench.get(job_id).state is JobState.SUCCEEDED for job_id in everything), seconds=90)

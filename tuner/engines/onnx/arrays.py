@@ -26,6 +26,8 @@ _MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 """Normalization commonly used by ImageNet training scripts; gray images use the first channel."""
 _TONES = 5
 _STATE_STD = 0.1
+_PLAIN_AT_FIRST = (kinds.MASK, kinds.STATE, kinds.TYPES)
+"""Kinds whose values are all alike with seed 0."""
 
 
 def values(kind: Kind, spec: Json, generator: Any, seed: int) -> Any:
@@ -214,6 +216,17 @@ def make(specs: Sequence[Json], seed: int, graph: onnx.GraphProto | None = None)
     Raises EngineFailure ``unsupported_dtype``.
     """
     return _make(specs, seed, kinds.of_inputs(specs, graph))
+
+
+def make_for_checks(specs: Sequence[Json], graph: onnx.GraphProto) -> list[Arrays]:
+    """Return one or two sets of inputs with which changes of a model are checked. Raises as ``make``.
+
+    The second one has masks that are not full, states that are not zero and other token types. Models without these run
+    once: a large one takes seconds, of the minute in which it has to be prepared.
+    """
+    found = kinds.of_inputs(specs, graph)
+    seeds = (0, 1) if any(kind.name in _PLAIN_AT_FIRST for kind in found.values()) else (0,)
+    return [_make(specs, seed, found) for seed in seeds]
 
 
 def make_files(specs: Sequence[Json], seeds: Sequence[int], out_dir: str, model: str | None = None) -> Json:

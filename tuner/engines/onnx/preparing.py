@@ -129,9 +129,6 @@ def set_shape(value: Any, shape: list[int]) -> None:
         tensor.shape.dim.add().dim_value = size
 
 
-_CHECK_SEED = 0
-
-
 def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     """Write the prepared model to ``out_path``; ``memory_bytes`` is what this needed, with runs of the model.
 
@@ -148,19 +145,19 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
     if not static.graph.output:
         raise EngineFailure("invalid_model", "the model has no outputs")
     vetting.check_memory(static)
-    inputs = arrays.make([models.spec(value) for value in static.graph.input], _CHECK_SEED, static.graph)
+    inputs = arrays.make_for_checks([models.spec(value) for value in static.graph.input], static.graph)
     try:
         session = sessions.open_session(static, threads=1)
     except EngineFailure:
-        taken = branches.take(static, original, inputs) if original else None
+        taken = branches.take(static, original, inputs[0]) if original else None
         if taken is None:
             raise
         static, session = taken, sessions.open_session(taken, threads=1)
-    expected = sessions.run(session, inputs)
+    expected = [sessions.run(session, each) for each in inputs]
     del session, original
     for value in static.graph.output:
         # An actual run is authoritative; shape inference leaves gaps.
-        set_shape(value, list(expected[value.name].shape))
+        set_shape(value, list(expected[0][value.name].shape))
     # Beside the result: a temporary folder may be in memory, and is no place for gigabytes.
     with tempfile.TemporaryDirectory(prefix="tunesmith-prepare-", dir=Path(out_path).parent) as folder:
         prepared, is_folded = _simplified(static, inputs, expected, Path(folder))
@@ -175,7 +172,7 @@ def prepare(path: str, input_shapes: Shapes, out_path: str) -> Json:
 
 
 def _simplified(
-    static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays, folder: Path
+    static: onnx.ModelProto, inputs: list[arrays.Arrays], expected: list[arrays.Arrays], folder: Path
 ) -> tuple[onnx.ModelProto, bool]:
     """Return the model folded and of plain operators, and whether it was folded; files of weights are in ``folder``."""
     static = _inlined(static)
@@ -221,7 +218,7 @@ def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def _folded(
-    static: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays, folder: Path
+    static: onnx.ModelProto, inputs: list[arrays.Arrays], expected: list[arrays.Arrays], folder: Path
 ) -> onnx.ModelProto | None:
     target = Path(tempfile.mkdtemp(dir=folder)) / "folded.onnx"
     try:
@@ -237,7 +234,7 @@ def _folded(
     graphs.drop_unused_opsets(folded)
     if [value.name for value in folded.graph.output] != [value.name for value in static.graph.output]:
         return None
-    if {value.name for value in folded.graph.input} != set(inputs):
+    if {value.name for value in folded.graph.input} != set(inputs[0]):
         return None
     if not _agrees(folded, inputs, expected):
         return None
@@ -292,9 +289,11 @@ def _values(model: onnx.ModelProto) -> set[str]:
     return computed | {tensor.name for tensor in model.graph.initializer}
 
 
-def _agrees(folded: onnx.ModelProto, inputs: arrays.Arrays, expected: arrays.Arrays) -> bool:
+def _agrees(folded: onnx.ModelProto, inputs: list[arrays.Arrays], expected: list[arrays.Arrays]) -> bool:
     try:
-        actual = sessions.run(sessions.open_session(folded, threads=1), inputs)
+        session = sessions.open_session(folded, threads=1)
+        actual = [sessions.run(session, each) for each in inputs]
     except EngineFailure:
         return False
-    return all(output["passed"] for output in comparing.compare(expected, actual))
+    pairs = zip(expected, actual, strict=True)
+    return all(output["passed"] for pair in pairs for output in comparing.compare(*pair))

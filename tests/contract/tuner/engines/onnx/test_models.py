@@ -239,6 +239,28 @@ def test_attention_is_folded(tmp_path: Path) -> None:
     assert inside.run(_ATTENTION, tmp_path / "model.onnx")
 
 
+_MASKED = """
+import onnx
+from onnx import TensorProto, helper
+from tuner.engines.onnx import models, preparing
+
+x, mask, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("x", "mask", "y"))
+def model(*nodes):
+    graph = helper.make_graph(nodes, "g", [x, mask], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+onnx.save(model(helper.make_node("Mul", ["x", "mask"], ["y"])), sys.argv[1])
+told = []
+for optimized in (models.read_optimized, lambda path: model(helper.make_node("Identity", ["x"], ["y"]))):
+    models.read_optimized = optimized
+    told.append(preparing.prepare(sys.argv[1], {}, sys.argv[1] + ".prepared")["folded"])
+"""
+
+
+def test_folding_that_changes_results_with_another_mask_is_undone(tmp_path: Path) -> None:
+    assert inside.run(_MASKED, tmp_path / "model.onnx") == [True, False]
+
+
 def test_prepare_fixes_every_dimension(reference: EngineSession, tmp_path: Path) -> None:
     facts = _prepare(reference, tmp_path, models.small_network(), image=[2, 3, 12, 20])
     assert facts["inputs"] == [{"name": "image", "dtype": "float32", "shape": [2, 3, 12, 20]}]

@@ -137,6 +137,40 @@ def test_quantized_models_may_round_other_numbers_up(tmp_path: Path) -> None:
     assert set(told) == {"much", "otherwise", "unable"}
 
 
+_UNPROVEN = """
+import onnx
+from onnx import TensorProto, helper
+from tuner.engines.onnx.rewriting import applying
+
+value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8])
+def told_of(nodes, edit):
+    graph = helper.make_graph(nodes, "g", [value("x"), value("mask")], [value("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    done = applying.apply(model, 16, {"edit": edit})
+    return [done.applied, done.undone]
+
+def ignore(model, lanes):
+    model.graph.node[0].CopyFrom(helper.make_node("Identity", ["x"], ["y"]))
+    return 1
+
+def negate(model, lanes):
+    model.graph.node[0].op_type = "Sub"
+    return 1
+
+masked = helper.make_node("Mul", ["x", "mask"], ["y"])
+undefined = [helper.make_node("Div", ["mask", "x"], ["d"]), helper.make_node("Sub", ["d", "d"], ["zero"]),
+             helper.make_node("Div", ["zero", "zero"], ["y"])]
+told = [told_of([masked], ignore), told_of(undefined, negate)]
+"""
+
+
+def test_a_rewriting_is_proven_by_inputs_of_more_than_one_kind_and_by_numbers() -> None:
+    masked, undefined = inside.run(_UNPROVEN)
+    assert masked[0] == undefined[0] == {}
+    assert "y is off by" in masked[1]["edit"]
+    assert "no output has a finite number" in undefined[1]["edit"]
+
+
 def test_the_engine_rewrites_what_there_is(reference: EngineSession, tmp_path: Path) -> None:
     path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
     path.write_bytes(models.dense_network())

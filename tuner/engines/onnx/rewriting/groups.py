@@ -121,7 +121,10 @@ class _Padding(graphs.GraphWalk[_Grouped]):
             dims = (*[1] * (4 - len(self.constants[name].dims)), *self.constants[name].dims)
             if dims[1] == 1:
                 return name
-            return self._filled(name, form, axis=1, shape=dims) if dims[1] == shape[1] else None
+            if dims[1] != shape[1]:
+                return None
+            # The last channel's values, by which anything may be divided.
+            return self._filled(name, form, axis=1, shape=dims, mode="edge")
         other = self.forms.get(name)
         if self.shapes.get(name) != shape:
             return None
@@ -148,16 +151,19 @@ class _Padding(graphs.GraphWalk[_Grouped]):
     def _split(self, name: str, stem: str, shape: tuple[int, ...]) -> str:
         return self.reshaped(name, shape, self.names.new(f"{stem}_split"))
 
-    def _filled(self, name: str, form: _Grouped, *, axis: int, shape: tuple[int, ...] | None = None) -> str:
+    def _filled(
+        self, name: str, form: _Grouped, *, axis: int, shape: tuple[int, ...] | None = None, mode: str = "constant"
+    ) -> str:
         array = self.array(name)
-        return self.constant(name, self._spread(array.reshape(shape or array.shape), form, axis=axis))
+        return self.constant(name, self._spread(array.reshape(shape or array.shape), form, axis=axis, mode=mode))
 
-    def _spread(self, array: Any, form: _Grouped, *, axis: int) -> Any:
+    def _spread(self, array: Any, form: _Grouped, *, axis: int, mode: str = "constant") -> Any:
+        """Pad each group's channels with zeros, or as another ``mode`` of ``numpy.pad`` does."""
         before, after = array.shape[:axis], array.shape[axis + 1 :]
         split = array.reshape(*before, form.groups, form.real, *after)
         pads = [(0, 0)] * split.ndim
         pads[axis + 1] = (0, form.whole - form.real)
-        return np.pad(split, pads).reshape(*before, form.groups * form.whole, *after)
+        return np.pad(split, pads, mode=mode).reshape(*before, form.groups * form.whole, *after)
 
     def _groups(self, node: onnx.NodeProto) -> int | None:
         """Return the groups of a grouped, non-depthwise convolution with constant weights, else None."""

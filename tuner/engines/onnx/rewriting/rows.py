@@ -22,8 +22,8 @@ _SHORTEST = 16
 """Products of fewer rows or columns take no time that matters."""
 _WASTE, _MOST_WASTE = 0.1, 0.2
 """Share of positions added up to whole vectors, and up to half ones."""
-_NEVER = -1e30
-"""What a mask adds: no exponential of it is more than 0, and no difference of it is infinite."""
+_NEVER = -np.inf
+"""What a mask adds to the padding: less than the lowest number, with which networks mask whole rows of their own."""
 _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _REDUCTIONS = ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _POINTWISE = (*graphs.ELEMENTWISE, "Where")

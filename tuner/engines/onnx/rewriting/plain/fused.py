@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+from onnx import TensorProto, helper
 
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.plain.emitting import Declined, Replacements, replace
@@ -42,8 +43,12 @@ class _Splitting(Replacements):
 
     def _normalized(self, node: onnx.NodeProto) -> None:
         axis, power = graphs.attribute(node, "axis", -1), graphs.attribute(node, "p", 2)
+        dtype = helper.tensor_dtype_to_np_dtype(self._e.kinds.get(node.input[0], TensorProto.FLOAT))
         size = self._e.reduced(f"ReduceL{power}", node.input[0], axis)
-        self._e.emit("Div", [node.input[0], size], node.output[0])
+        # ONNX Runtime returns zeros for zeros, whose quotient would be NaN.
+        is_zero = self._e.emit("Equal", [size, self._e.constant(0, dtype)])
+        divisor = self._e.emit("Where", [is_zero, self._e.constant(1, dtype), size])
+        self._e.emit("Div", [node.input[0], divisor], node.output[0])
 
     def _convolution(self, node: onnx.NodeProto) -> None:
         if len(node.input) > 3 and node.input[3]:

@@ -24,6 +24,7 @@ _SOFTMAX_OF_ONE_AXIS = 13
 """First operator set whose ``Softmax`` does not flatten its input."""
 _RANGES = {np.dtype(np.uint8): (0, 255), np.dtype(np.int8): (-128, 127)}
 _KINDS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8}
+_DTYPES = {kind: dtype for dtype, kind in _KINDS.items()}
 
 
 _METHODS = {
@@ -306,7 +307,9 @@ class Quantized(Replacements):
 
     def _quantize(self, node: onnx.NodeProto) -> None:
         x, scale, *zero = node.input
-        base, factor = self._zero((*zero, "")[0]), self._scale(scale)
+        # Newer operator sets may name the type instead of giving a zero point.
+        dtype = _DTYPES[graphs.attribute(node, "output_dtype", 0) or TensorProto.UINT8]
+        base, factor = self._zero((*zero, "")[0], dtype), self._scale(scale)
         if factor.ndim and factor.size > 1:
             factor, base = self._along(node, factor), self._along(node, base)
         self._rounded(self._e.emit("Div", [x, self._e.constant(factor)]), base, node.output[0])

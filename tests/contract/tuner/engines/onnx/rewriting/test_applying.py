@@ -195,8 +195,10 @@ from tuner.engines.onnx.rewriting import applying
 
 values = np.array([[1e-40, -1e-45, 0.0], [-0.0, 1.2e-38, 3.0]], np.float32)
 info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])
-nodes = [helper.make_node("Mul", ["x", "decayed"], ["m"]), helper.make_node("Add", ["m", "other"], ["y"])]
-weights = [numpy_helper.from_array(values, "decayed"), numpy_helper.from_array(values[1], "other")]
+nodes = [helper.make_node("Mul", ["x", "decayed"], ["m"]), helper.make_node("Add", ["m", "other"], ["a"]),
+         helper.make_node("Relu", ["a"], ["r"]), helper.make_node("Add", ["r", "epsilon"], ["y"])]
+weights = [numpy_helper.from_array(each, name) for name, each in
+           (("decayed", values), ("other", values[1]), ("epsilon", np.float32([0, 1e-45, 0])))]
 graph = helper.make_graph(nodes, "g", [info("x")], [info("y")], weights)
 onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), sys.argv[1])
 told = applying.rewrite(sys.argv[1], 16, sys.argv[2])
@@ -208,9 +210,10 @@ told["constants"] = [numpy_helper.to_array(each).tolist() for each in rounded]
 def test_denormal_constants_are_rounded_to_zero(tmp_path: Path) -> None:
     told = inside.run(_DECAYED, tmp_path / "model.onnx", tmp_path / "out.onnx")
     assert told["applied"] == {"denormals": 1}
-    decayed, other = told["constants"]
+    decayed, other, epsilon = told["constants"]
     assert decayed[0] == [0.0, 0.0, 0.0]
     assert decayed[1] == other == pytest.approx([-0.0, 1.2e-38, 3.0], abs=1e-45)
+    assert epsilon[1] > 0, "it may keep a logarithm finite"
 
 
 def test_a_child_with_limits_rewrites_for_plans(prepared: Path, tmp_path: Path) -> None:

@@ -44,6 +44,13 @@ y = network.add("Conv", y, network.random(28, 14, 1, 1), group=2)
 told = [told_of(network.model(network.add("Add", y, "x")))]
 """
 
+DIVIDED = """
+network = Network([1, 28, 6, 6])
+y = network.add("Conv", "x", network.random(28, 14, 1, 1), group=2)
+y = network.add("Div", y, network.weight(rng.uniform(1, 2, (28, 1, 1)).astype(np.float32)))
+told = [told_of(network.model(network.add("Conv", y, network.random(28, 14, 1, 1), group=2)))]
+"""
+
 LEFT = """
 told = []
 for channels, each, groups in ((32, 8, 4), (10, 5, 2), (16, 16, 1), (6, 1, 6)):
@@ -67,6 +74,11 @@ def test_groups_stay_padded_through_a_unit_of_a_shuffling_network(opset: int) ->
     # The input is padded once, for the first convolution and the sum.
     assert unit["operators"] == [*pad, "Conv", "Relu", *shuffle, *pad, "Conv", "Conv", "Add", *shuffle[:3]]
     assert (unit["count"], unit["error"] < 1e-5) == (2, True)
+
+
+def test_padding_is_divided_by_no_zeros() -> None:
+    [network] = rewritten.told("groups", DIVIDED)
+    assert (network["count"], network["error"] < 1e-5) == (2, True)
 
 
 def test_groups_of_whole_vectors_or_too_few_channels_are_left() -> None:

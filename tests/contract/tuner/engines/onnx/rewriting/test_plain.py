@@ -255,6 +255,10 @@ one("Gelu", row, [2, 8])
 for opset in (17, 22):
     for axis, p in ((-1, 2), (1, 1)):
         one("LpNormalization", {"x": [2, 5, 8]}, [2, 5, 8], "", opset, axis=axis, p=p)
+for kind in (F, TensorProto.DOUBLE):
+    nodes = [helper.make_node("Mul", ["x", weight(np.float32([[1], [0], [1]]))], ["m"]),
+             helper.make_node("Cast", ["m"], ["c"], to=kind), helper.make_node("LpNormalization", ["c"], ["y"])]
+    told.append({"operator": "LpNormalization", **told_of(nodes, [("x", F, [3, 8])], [("y", kind, [3, 8])])})
 for corners in (0, 1):
     one("AffineGrid", {"x": [2, 2, 3]}, [2, 4, 5, 2], "", 20, weights=[weight(np.array([2, 3, 4, 5]))],
         align_corners=corners)
@@ -500,6 +504,12 @@ for axis, shape in ((0, (3, 6)), (1, (8, 2))):
     told.append(told_of(nodes, [("x", F, [4, 8])], [("y", F, [4, 6])], 21))
 """
 
+_TYPED = """
+for kind in (U, TensorProto.INT8, TensorProto.INT16):
+    node = helper.make_node("QuantizeLinear", ["x", scale()], ["y"], output_dtype=kind)
+    told.append(told_of([node], [("x", F, [8, 6])], [("y", kind, [8, 6])], 21))
+"""
+
 _SUMS = """
 for kinds in ((F,), (F, I), (TensorProto.DOUBLE,)):
     for operator, given, shape, size in (("ConvInteger", [1, 3, 9, 9], [1, 8, 7, 7], (8, 3, 3, 3)),
@@ -623,6 +633,12 @@ def test_blocks_with_scales_of_their_own_become_plain() -> None:
         assert each["applied"] == {"quantized": 1}, each
         assert not {"DequantizeLinear", "QuantizeLinear"} & set(each["operators"])
         assert each["error"] < 1e-4, each
+
+
+def test_a_quantization_without_a_zero_point_has_the_type_of_its_attribute() -> None:
+    *bytes_, wide = _told(_TYPED)
+    assert [(each["applied"], each["error"]) for each in bytes_] == [({"quantized": 1}, 0)] * 2
+    assert wide["applied"] == {}
 
 
 def test_quantized_operators_of_old_operator_sets_are_upgraded() -> None:

@@ -85,6 +85,15 @@ for known in (0, 1):
     told.append(told_of(network.model(network.add("MatMul", right, left), network.add("MatMul", right, "x"))))
 """
 
+MASKED = """
+network = Network([1, 37, 16])
+mask = np.zeros((37, 37), np.float32)
+mask[5] = np.finfo(np.float32).min
+scores = network.add("MatMul", "x", network.add("Transpose", "x", perm=[0, 2, 1]))
+shares = network.add("Softmax", network.add("Add", scores, network.weight(mask)), axis=-1)
+told = [told_of(network.model(network.add("MatMul", shares, "x")))]
+"""
+
 
 def test_padded_sequences_compute_the_same() -> None:
     networks = rewritten.told("rows", RANDOM)
@@ -103,6 +112,12 @@ def test_sums_over_the_sequence_leave_padding_out() -> None:
     for network in rewritten.told("rows", SUMMED):
         assert network["count"]
         assert network["error"] < 1e-5
+
+
+def test_padding_has_no_share_of_rows_that_are_masked_as_a_whole() -> None:
+    [network] = rewritten.told("rows", MASKED)
+    assert network["count"]
+    assert network["error"] < 1e-5
 
 
 QUANTIZED = (

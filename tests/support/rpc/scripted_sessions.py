@@ -39,11 +39,17 @@ def close_session() -> Result:
     return Ended.OK, None
 
 
-def do(what: str) -> Result:
-    """``crash`` takes the session along, ``sleep`` is too slow, anything else comes back, ``nap`` after a while."""
+def do(what: str, gone: str) -> Result:
+    """``crash`` takes the session along, ``crash once`` only the first time, ``vanish`` hangs and adds its port to the
+    file ``gone``, ``sleep`` is too slow, anything else comes back, ``nap`` after a while."""
     assert _session
-    if what == "crash":
+    if what == "crash" or (what == "crash once" and not Path(gone).exists()):
+        Path(gone).touch()
         return Ended.LOST, "connection reset"
+    if what == "vanish":
+        with Path(gone).open("a") as file:
+            file.write(f"{_session[0]}\n")
+        time.sleep(60)
     if what == "raise":
         return Ended.RAISED, "division by zero"
     if what == "sleep":

@@ -77,8 +77,10 @@ class Call:
     timeout: float
     """Seconds from the start of the call."""
     lost_on: list[str] = field(default_factory=list)
-    """Devices that were lost while they ran it."""
+    """Devices that were lost while they ran it, or that could not be opened for it."""
     lost_as: Ended = field(default_factory=lambda: Ended.LOST)
+    ran_on: list[str] = field(default_factory=list)
+    """Those of these devices that ran it."""
     overdue_on: str | None = None
 
 
@@ -231,6 +233,11 @@ def _timed_out(call: Call, device: str) -> CallResult:
     return CallResult(call=call, device=device, error="run_timeout", value=f"not done within {call.timeout:g} s")
 
 
+def _at_fault(call: Call, reason: str) -> CallResult:
+    text = f"the session ended while it ran, on {' and on '.join(call.ran_on)}: {reason}"
+    return CallResult(call=call, device=call.ran_on[-1], error="run_error", value=text)
+
+
 @dataclass(kw_only=True)
 class Suspect:
     """A device whose last call failed. Times are those of ``time.monotonic``."""
@@ -351,10 +358,11 @@ class SessionPool:
         try:
             self._look()
         except EngineFailure:
-            answers += self._abandon()
+            answers += [*self._convict(), *self._abandon()]
             if not answers:
                 raise
             self._next_look = 0.0
+        answers += self._convict()
         self.start()
         for slot in self._slots:
             self._go_on(slot)
@@ -524,11 +532,17 @@ class SessionPool:
         self._suspect(slot, message)
         self._look_soon()
         call.lost_on.append(slot.device)
-        if len(call.lost_on) >= _MOST_LOSSES:
-            text = f"the session ended while it ran, on {' and on '.join(call.lost_on)}: {message}"
-            return [CallResult(call=call, device=slot.device, error="run_error", value=text)]
+        call.ran_on.append(slot.device)
+        if len(call.ran_on) >= _MOST_LOSSES:
+            return [_at_fault(call, message)]
         self._pending.insert(0, call)
         return []
+
+    def _convict(self) -> list[CallResult]:
+        """Return the pending calls that were running when two devices were lost: they are at fault."""
+        guilty = [call for call in self._pending if len(call.ran_on) >= _MOST_LOSSES]
+        self._pending = [call for call in self._pending if len(call.ran_on) < _MOST_LOSSES]
+        return [_at_fault(call, self._lost[call.ran_on[-1]]) for call in guilty]
 
     def _abandon(self) -> list[CallResult]:
         """Return the calls that were running when the last device was lost; none of them is at fault."""
@@ -562,6 +576,7 @@ class SessionPool:
         for call in suspect.overdue if suspect else []:
             call.overdue_on = None
             call.lost_on.append(device)
+            call.ran_on.append(device)
             self._pending.insert(0, call)
         self.on_device({"device": device, "state": "lost", "message": reason})
 

@@ -27,6 +27,8 @@ class ScriptedTracker:
 
     def __init__(self) -> None:
         self.ports: list[int] = []
+        self.gone: Path | None = None
+        """File with the ports of devices that left."""
         self._turn = 0
         self._server = socket.create_server(("127.0.0.1", 0))
         self.runner = Runner(tracker=f"127.0.0.1:{self._server.getsockname()[1]}", key="board", session_timeout=5.0)
@@ -50,12 +52,17 @@ class ScriptedTracker:
                 encoded = json.dumps(self._offer() if code == _REQUEST else self._summary()).encode()
                 client.sendall(struct.pack("<i", len(encoded)) + encoded)
 
+    def _present(self) -> list[int]:
+        gone = self.gone.read_text().split() if self.gone and self.gone.exists() else []
+        return [port for port in self.ports if str(port) not in gone]
+
     def _offer(self) -> list[object]:
         self._turn += 1
-        return [0, ["127.0.0.1", self.ports[self._turn % len(self.ports)], "board:0.1"]]
+        ports = self._present() or self.ports
+        return [0, ["127.0.0.1", ports[self._turn % len(ports)], "board:0.1"]]
 
     def _summary(self) -> list[object]:
-        servers = [{"key": "server:board", "addr": ["127.0.0.1", port]} for port in self.ports]
+        servers = [{"key": "server:board", "addr": ["127.0.0.1", port]} for port in self._present()]
         return [0, {"queue_info": {}, "server_info": servers}]
 
 
@@ -67,12 +74,19 @@ def tracker() -> Iterator[ScriptedTracker]:
 
 
 def _work(
-    tracker: ScriptedTracker, ports: list[int], calls: list[str], folder: Path, avoid: frozenset[str] = frozenset()
+    tracker: ScriptedTracker,
+    ports: list[int],
+    calls: list[str],
+    folder: Path,
+    avoid: frozenset[str] = frozenset(),
+    slots: int = 4,
 ) -> tuple[list[CallResult], list[str]]:
     """What became of the calls, in their order, and the devices that were lost."""
-    tracker.ports = ports
+    tracker.ports, tracker.gone = ports, folder / "gone"
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    pool = SessionPool(tracker.runner, lambda: processes.Child("tests.support.rpc.scripted_sessions", path))
+    pool = SessionPool(
+        tracker.runner, lambda: processes.Child("tests.support.rpc.scripted_sessions", path), most_slots=slots
+    )
     pool.avoid = avoid
     lost: list[str] = []
     pool.on_device = lambda event: lost.append(event["device"])
@@ -81,7 +95,7 @@ def _work(
         pool.look()
         pool.make_probe("llvm", 1, folder / "probe")
         for position, what in enumerate(calls):
-            pool.submit(Call(position=position, function="do", arguments=(what,), timeout=1.5))
+            pool.submit(Call(position=position, function="do", arguments=(what, str(tracker.gone)), timeout=1.5))
         ends = time.monotonic() + 60
         while len(answers) < len(calls):
             assert time.monotonic() < ends
@@ -113,6 +127,19 @@ def test_what_takes_two_sessions_along_is_at_fault(tracker: ScriptedTracker, tmp
     assert "the session ended while it ran" in answers[1].value
     # They are on the tracker's list still, and pass the probe.
     assert lost == []
+
+
+def test_a_device_that_never_ran_a_call_does_not_count_against_it(tracker: ScriptedTracker, tmp_path: Path) -> None:
+    answers, lost = _work(tracker, [10 + GOOD, 20 + OTHER_RELEASE], ["crash once"], tmp_path)
+    assert [(answer.error, answer.value) for answer in answers] == [(None, "crash once")]
+    assert lost == [f"127.0.0.1:{20 + OTHER_RELEASE}"]
+
+
+def test_what_hangs_two_devices_is_not_tried_on_a_third(tracker: ScriptedTracker, tmp_path: Path) -> None:
+    answers, lost = _work(tracker, [10 + GOOD, 20 + GOOD, 30 + GOOD], ["vanish"], tmp_path, slots=1)
+    assert [answer.error for answer in answers] == ["run_error"]
+    assert " and on ".join(lost) in answers[0].value
+    assert len(lost) == 2
 
 
 def test_what_is_too_slow_or_raises_is_at_fault(tracker: ScriptedTracker, tmp_path: Path) -> None:

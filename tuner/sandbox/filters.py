@@ -104,6 +104,7 @@ _PERMISSION_CALLS = {
 }
 """Changes of permissions, owners, attributes and times of files."""
 _CLONE, _CLONE3, _SOCKET, _SECCOMP = (56, 220), (435, 435), (41, 198), (317, 277)
+_PRLIMIT = (302, 261)
 
 
 def set_filter(*, internet: bool, permissions: bool) -> bool:
@@ -136,6 +137,9 @@ def _program(machine: int, calls: list[int], column: int, *, internet: bool) -> 
     program += [_jump(_EQUAL, _CLONE3[column], 0, 1), _error(errno.ENOSYS)]
     program += [_jump(_EQUAL, _CLONE[column], 0, 4), _load(_FIRST_ARGUMENT_AT)]
     program += [_jump(_ANY_BIT, _NEW_NAMESPACES, 0, 1), refused, _return(_ALLOW)]
+    # A limit of CPU time ends another process of the user; 0 is the process itself, as which getrlimit names it.
+    program += [_jump(_EQUAL, _PRLIMIT[column], 0, 4), _load(_FIRST_ARGUMENT_AT)]
+    program += [_jump(_EQUAL, 0, 1, 0), refused, _return(_ALLOW)]
     families = (*_LOCAL, *_INTERNET) if internet else _LOCAL
     program += [_jump(_EQUAL, _SOCKET[column], 0, 2 + 2 * len(families)), _load(_FIRST_ARGUMENT_AT)]
     for family in families:

@@ -247,8 +247,9 @@ def test_no_privileges_and_no_way_to_more(user: int) -> None:
         "c.umount2(b'/proc', 0)",
         "c.chroot(b'/')",
         "c.syscall(425, 1, 0)",
+        "c.prlimit(c.getpid(), 0, None, None)",
     ],
-    ids=["ptrace", "unshare", "mount", "umount", "chroot", "io_uring"],
+    ids=["ptrace", "unshare", "mount", "umount", "chroot", "io_uring", "limits by process"],
 )
 def test_calls_that_lead_out_are_refused(user: int, call: str) -> None:
     if not sandboxed.strength(user)["calls"]:

@@ -103,7 +103,12 @@ class EngineSession:
         those of its temporary folder. With ``home``, ``sweep(home)`` can later remove orphans. Raises
         EngineStartFailed and Canceled.
         """
-        session = cls(spec, python, log_path, silence_timeout, home, limits)
+        try:
+            session = cls(spec, python, log_path, silence_timeout, home, limits)
+        except OSError as error:
+            raise errors.EngineStartFailed(
+                f"the {spec.name} engine did not start: {error}", details={"python": str(python)}
+            ) from error
         try:
             session._shake_hands(hello_timeout, canceled)
         except errors.EngineError as error:
@@ -181,10 +186,14 @@ class EngineSession:
         self.close()
 
     def _spawn(self, python: Path, command: list[str], environment: dict[str, str]) -> None:
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        events, engine_events = os.pipe()
-        self._events = events
+        ends: list[int] = []
         try:
+            self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            self._events, engine_events = os.pipe()
+            ends.append(engine_events)
+            engine_requests, self._requests = os.pipe()
+            ends.append(engine_requests)
+            os.set_blocking(self._requests, False)
             # Not from the started program, which is the one that enters the sandbox.
             python.stat()
             with self._log_path.open("ab") as log:
@@ -193,24 +202,18 @@ class EngineSession:
                     [*command, "--event-fd", str(engine_events)],
                     cwd=ROOT,
                     env=environment,
-                    stdin=subprocess.PIPE,
+                    stdin=engine_requests,
                     stdout=log,
                     stderr=log,
                     pass_fds=[engine_events],
                     start_new_session=True,
                 )
-        except OSError as error:
-            os.close(events)
-            self._note.remove()
-            raise errors.EngineStartFailed(
-                f"the {self._name} engine did not start: {error}", details={"command": command}
-            ) from error
+        except BaseException:
+            self._clean_up()
+            raise
         finally:
-            os.close(engine_events)
-        assert self._process.stdin is not None  # noqa: S101 - asked for above
-        self._requests = os.dup(self._process.stdin.fileno())
-        self._process.stdin.close()
-        os.set_blocking(self._requests, False)
+            for end in ends:
+                os.close(end)
 
     def _shake_hands(self, timeout: float, canceled: Callable[[], bool] | None) -> None:
         event = self._next_event(time.monotonic() + timeout, canceled)
@@ -341,6 +344,9 @@ class EngineSession:
         self._process.wait()
         for pid in orphans.marked({self._note.mark}):
             orphans.kill(pid)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
         for descriptor in (self._requests, self._events):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -65,6 +67,34 @@ def test_a_missing_interpreter_is_a_start_failure(tmp_path: Path) -> None:
     with pytest.raises(errors.EngineStartFailed, match="No such file"):
         EngineSession.start(MISBEHAVING, tmp_path / "python", log_path=tmp_path / "log", home=tmp_path)
     assert open_descriptors() == before
+    assert not list((tmp_path / "run" / "engines").iterdir())
+
+
+@pytest.mark.parametrize("spoiled", ["log", "home"])
+def test_a_folder_that_cannot_be_made_is_a_start_failure(tmp_path: Path, spoiled: str) -> None:
+    before = open_descriptors()
+    (tmp_path / spoiled).write_text("no folder")
+    log_path, home = tmp_path / "log" / "of" / "engine.log", tmp_path / "home"
+    with pytest.raises(errors.EngineStartFailed, match="Not a directory"):
+        EngineSession.start(MISBEHAVING, Path(sys.executable), log_path=log_path, home=home)
+    assert open_descriptors() == before
+    assert not list(home.glob("run/engines/*"))
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_descriptors_are_a_start_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    pipes = [os.pipe() for _ in range(count)]
+    before = open_descriptors()
+
+    def pipe() -> tuple[int, int]:
+        if not pipes:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pipes.pop()
+
+    monkeypatch.setattr(os, "pipe", pipe)
+    with pytest.raises(errors.EngineStartFailed, match="Too many open files"):
+        EngineSession.start(MISBEHAVING, Path(sys.executable), log_path=tmp_path / "log", home=tmp_path)
+    assert open_descriptors() == before - 2 * count
     assert not list((tmp_path / "run" / "engines").iterdir())
 
 

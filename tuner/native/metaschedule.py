@@ -22,6 +22,7 @@ from tunesmith.archives import Member
 
 WORKLOADS_FILE = "database_workload.json"
 RECORDS_FILE = "database_tuning_record.json"
+_LENGTH_BYTES = 8
 _LOADED = frozenset({"ffi.Module", "ffi.Function", "ffi.OpaquePyObject", "runtime.Module", "ir.EnvFunc"})
 """Objects in TVM's JSON that are programs: compiled modules, and functions by name."""
 
@@ -42,8 +43,9 @@ def read_workload(line: str) -> tuple[str, str]:
 
 
 def _check_objects(content: bytes) -> None:
-    """Check a module: its length in eight bytes, followed by TVM's JSON, a list of nodes. Raises Refused."""
-    start = content.find(b"{")
+    """Check a module: its length, followed by TVM's JSON, a list of nodes. Raises Refused."""
+    # Not in the length, which may have a byte of that value.
+    start = content.find(b"{", _LENGTH_BYTES)
     if start < 0:
         # TVM could not load it either.
         return

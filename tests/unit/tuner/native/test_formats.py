@@ -64,6 +64,13 @@ def test_metaschedule_lines_say_what_tvm_wrote() -> None:
     assert (first.latencies, failed.error) == ((0.001, 0.0012), TrialError.UNKNOWN)
 
 
+def test_a_length_may_have_the_byte_of_a_brace() -> None:
+    graph = '{"root_index":0,"nodes":[{"type":"ffi.String","data":"a"}]}'.ljust(256 + ord("{"))
+    module = base64.b64encode(len(graph).to_bytes(8, "little") + graph.encode()).decode()
+    line = json.dumps(["1", module])
+    assert metaschedule.read_workload(line) == ("1", line)
+
+
 def test_metaschedule_lines_go_back_digit_for_digit() -> None:
     assert list(metaschedule.with_positions(METASCHEDULE, {KEY: 0})) == RECORDS
     spaced = metaschedule.with_key(f" [ 0 , {RECORDS[0][3:]}", [KEY])

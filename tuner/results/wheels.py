@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import keyword
 import re
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,7 @@ _MODULES = (
     *(f"runtime/{name}.py" for name in ("backends", "interface", "libraries", "loading", "models", "onnx_runtime")),
     *(f"runtime/{name}.py" for name in ("open_vino", "sessions", "sizes", "tensors")),
 )
+_TAKEN = sys.stdlib_module_names | {"numpy", "tunesmith"}
 _IMPORT = re.compile(r"^( *)from tunesmith(?:\.runtime)?(\.\w+)? import ", re.MULTILINE)
 _CHUNK_BYTES = 1024 * 1024
 _GLIBC = re.compile(r"GLIBC_2\.(\d+)(\.\d+)?")
@@ -126,9 +129,10 @@ def _files(package: str, info: str, version: str, tag: str, library: bytes) -> I
 
 
 def _package(manifest: Manifest) -> str:
-    """Return a name for the package that Python can import."""
+    """Return a name for the package that Python can import, and that hides no module that others import."""
     plain = re.sub(r"[^a-z0-9]+", "_", manifest.model_name.lower().removesuffix(".onnx")).strip("_")[:50]
-    return plain if plain and not plain[0].isdigit() else f"model_{plain}".rstrip("_")
+    is_free = plain.isidentifier() and not keyword.iskeyword(plain) and plain not in _TAKEN
+    return plain if is_free else f"model_{plain}".rstrip("_")
 
 
 def _version(digest: str) -> str:

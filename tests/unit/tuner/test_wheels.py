@@ -59,3 +59,16 @@ def test_the_platform_is_what_the_library_needs(
     with zipfile.ZipFile(tmp_path / name) as archive:
         [info] = [member for member in archive.namelist() if member.endswith("/WHEEL")]
         assert f"Tag: py3-none-{platform}\n" in archive.read(info).decode()
+
+
+@pytest.mark.parametrize(
+    ("model", "package"),
+    [
+        ("PP-OCR cls.onnx", "pp_ocr_cls"), ("2net", "model_2net"), ("class.onnx", "model_class"),
+        ("json", "model_json"), ("numpy.onnx", "model_numpy"), ("モデル", "model"),
+    ],
+)  # fmt: skip
+def test_a_package_has_a_name_that_can_be_imported_and_hides_no_other(tmp_path: Path, model: str, package: str) -> None:
+    (tmp_path / "libmodel.so").write_bytes(b"library")
+    with zipfile.ZipFile(tmp_path / wheels.write(tmp_path, dataclasses.replace(FACTS, model_name=model))) as archive:
+        assert {name.split("/")[0] for name in archive.namelist() if ".dist-info" not in name} == {package}

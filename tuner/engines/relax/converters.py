@@ -15,6 +15,7 @@ _own_pad = onnx_frontend.Pad._lower_pad.__func__
 _own_pad_by_attributes = onnx_frontend.Pad._impl_v2.__func__
 _own_resize = onnx_frontend.Resize._impl_v18
 _own_slice = onnx_frontend.Slice._impl_v13
+_own_squeeze = onnx_frontend.Squeeze._squeeze.__func__
 
 
 def install() -> None:
@@ -27,6 +28,7 @@ def install() -> None:
     onnx_frontend.Resize._impl_v18 = staticmethod(resize)
     onnx_frontend.Slice._impl_v1 = staticmethod(slice_by_attributes)
     onnx_frontend.Slice._impl_v10 = _own_slice
+    onnx_frontend.Squeeze._squeeze = classmethod(squeeze)
 
 
 def clip(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:
@@ -60,7 +62,7 @@ def pad(
     if not _is_constant_padding(inputs, attributes):
         return _own_pad(own, builder, inputs, attributes, parameters, modes)
     before, after, value = own._parse_pads_and_axes(inputs, parameters)
-    return _padded(inputs[0], before, after, value)
+    return _padded(builder, inputs[0], before, after, value)
 
 
 def pad_by_attributes(
@@ -70,16 +72,25 @@ def pad_by_attributes(
     if not _is_constant_padding(inputs, attributes):
         return _own_pad_by_attributes(own, builder, inputs, attributes, parameters)
     before, after = np.split(np.array(attributes["pads"]), 2)
-    return _padded(inputs[0], before, after, attributes.get("value", 0.0))
+    return _padded(builder, inputs[0], before, after, attributes.get("value", 0.0))
 
 
 def _is_constant_padding(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
     return attributes.get("mode", b"constant") == b"constant" and inputs[0].ty.dtype == "float32"
 
 
-def _padded(data: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:
+def _padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:
+    """Return padded data. Negative widths cut it first: TVM's layouts, and our passes, expect none in a padding."""
     widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
-    return relax.op.nn.pad(data, widths, "constant", float(value))
+    cut = [axis for axis in range(len(before)) if min(before[axis], after[axis]) < 0]
+    if cut:
+        begins, ends = ([max(0, -int(each[axis])) for axis in cut] for each in (before, after))
+        sizes = [data.ty.shape.values[axis] for axis in cut]
+        data = builder.emit(
+            relax.op.strided_slice(data, cut, begins, [size - end for size, end in zip(sizes, ends, strict=True)])
+        )
+        widths = [max(0, width) for width in widths]
+    return relax.op.nn.pad(data, widths, "constant", float(value)) if any(widths) else data
 
 
 def resize(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:
@@ -94,6 +105,14 @@ def slice_by_attributes(builder: Any, inputs: Sequence[Any], attributes: Mapping
     axes = list(attributes.get("axes") or range(len(starts)))
     bounds = [relax.const(np.array(each, np.int64)) for each in (starts, ends, axes)]
     return _own_slice(builder, [*inputs, *bounds, None], attributes, parameters)
+
+
+def squeeze(own: Any, builder: Any, data: Any, axes: Any, /) -> Any:
+    """Convert ``Squeeze``. TVM's ``ConvertLayout`` fails at axes that are counted from the last one."""
+    rank = onnx_frontend._get_known_tensor_rank(data)
+    if rank and isinstance(axes, tuple | list):
+        axes = tuple(int(axis) % rank for axis in axes)
+    return _own_squeeze(own, builder, data, axes)
 
 
 def _has_elements(given: Any) -> bool:

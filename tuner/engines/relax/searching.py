@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -64,18 +64,33 @@ def build(params: Json, candidate: Candidate) -> CandidateBuild:
     )
 
 
+class CostModel:
+    """The model shared by the tasks of a target, so that each learns from the others."""
+
+    def __init__(self) -> None:
+        config = xgb_model.XGBConfig(nthread=1)
+        self.native = meta_schedule.cost_model.XGBModel(config=config, num_warmup_samples=_WARM_UP)
+        self._known: set[str] = set()
+
+    def learn(self, context: Any, measured: Iterable[tuple[str, Any, Any]]) -> None:
+        """Add digests, candidates and results, skipping those that it has already."""
+        new = {digest: pair for digest, *pair in measured if digest not in self._known}
+        self._known |= new.keys()
+        if new:
+            natives, results = map(list, zip(*new.values(), strict=True))
+            self.native.update(context, natives, results)
+
+
 @cache
-def _cost_model(target: str, threads: int) -> Any:  # noqa: ARG001 - part of the key
-    """Return the model shared by the tasks of a target, so that each learns from the others."""
-    config = xgb_model.XGBConfig(nthread=1)
-    return meta_schedule.cost_model.XGBModel(config=config, num_warmup_samples=_WARM_UP)
+def _cost_model(target: str, threads: int) -> CostModel:  # noqa: ARG001 - the key
+    return CostModel()
 
 
 class TaskSearch:
     """Search for one workload. ``history`` has records of any workload, failed ones too; none is proposed again."""
 
     def __init__(
-        self, work: Any, target: Any, model: Any, limit: TrialLimit, history: Sequence[records.Record]
+        self, work: Any, target: Any, model: CostModel, limit: TrialLimit, history: Sequence[records.Record]
     ) -> None:
         self._work, self._target, self._model = work, target, model
         self._key = records.key_of(work)
@@ -89,7 +104,7 @@ class TaskSearch:
         self._context = self._start(seed)
         self._seen: set[str] = set()
         self._pending: list[Candidate] = []
-        self._untaught: list[tuple[Any, Any]] = []
+        self._untaught: list[tuple[str, Any, Any]] = []
         self._ended = False
         self._progress = limit
         self._offer_default()
@@ -149,7 +164,7 @@ class TaskSearch:
         natives = [trial.native for trial in trials]
         results = [_result(trial.measurement.latencies, trial.measurement.message) for trial in trials]
         # The model is queried once per generation; training it more often would take as long as measuring.
-        self._untaught += zip(natives, results, strict=True)
+        self._untaught += zip((trial.digest for trial in trials), natives, results, strict=True)
         if natives:
             self._context.notify_runner_results(natives, results)
         for trial in trials:
@@ -172,7 +187,7 @@ class TaskSearch:
             num_threads=cores(),
             rand_state=seed,
         )
-        context.pre_tuning(_NEVER, BATCH, None, self._database, self._model)
+        context.pre_tuning(_NEVER, BATCH, None, self._database, self._model.native)
         return context
 
     def _offer_default(self) -> None:
@@ -185,7 +200,7 @@ class TaskSearch:
 
     def _generate(self) -> bool:
         """Return whether the next generation contains anything new."""
-        self._teach([native for native, _ in self._untaught], [result for _, result in self._untaught])
+        self._model.learn(self._context, self._untaught)
         self._untaught.clear()
         found = self._context.generate_measure_candidates()
         if found is None:
@@ -203,7 +218,7 @@ class TaskSearch:
         return True
 
     def _learn_past(self, past: Sequence[records.Record]) -> None:
-        natives, results = [], []
+        measured = []
         for record in past:
             self._count(record.seconds)
             native = self._replayed(record)
@@ -213,10 +228,10 @@ class TaskSearch:
             self._seen.add(identity)
             # Candidates measured before are not proposed now, not even the default.
             self._pending = [each for each in self._pending if shash2hex(each.native.sch.mod) != identity]
-            natives.append(native)
-            results.append(_result(record.body[1] if record.seconds < math.inf else (), "failed"))
+            result = _result(record.body[1] if record.seconds < math.inf else (), "failed")
+            measured.append((records.digest(record.line), native, result))
             self._commit(record)
-        self._teach(natives, results)
+        self._model.learn(self._context, measured)
 
     def _replayed(self, record: records.Record) -> Any | None:
         try:
@@ -224,10 +239,6 @@ class TaskSearch:
         except Exception as error:  # noqa: BLE001 - a failed trial may be one that cannot be replayed
             logging.getLogger(__name__).warning("a record of %s cannot be replayed: %s", self._key, error)
             return None
-
-    def _teach(self, natives: list[Any], results: list[Any]) -> None:
-        if natives:
-            self._model.update(self._context, natives, results)
 
     def _commit(self, record: records.Record) -> None:
         """Add a successful record with decisions that can be mutated to the search's database."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -68,7 +68,7 @@ class AutoTvmTaskTuner:
         self._same_layout = defaults.same_layout(self.task)
         self._progress = TrialLimit(n_trial=options.n_trial, early_stopping=options.early_stopping)
         records = workloads.sound(compiling.load_records(history))
-        past = [pair for pair in records if workloads.key(pair[0].task) == workload_key]
+        past = self._placed(pair for pair in records if workloads.key(pair[0].task) == workload_key)
         # Same seed for the same task and history, independent of earlier tuning.
         seed = int.from_bytes(hashlib.sha256(f"{workload_key}{len(past)}".encode()).digest()[:4], "big")
         random.seed(seed)
@@ -118,6 +118,15 @@ class AutoTvmTaskTuner:
         self._search.reserve(place)
         return self._whole_space.get(place)
 
+    def _placed(self, pairs: Iterable[Any]) -> list[Any]:
+        """Return records with the places that their knobs have in this release's space, which may have had others."""
+        placed = [(workloads.index_of(self._whole_space, own.config), result) for own, result in pairs]
+        return [
+            (MeasureInput(self.task.target, self.task, self._whole_space.get(place)), result)
+            for place, result in placed
+            if place is not None
+        ]
+
     @cached_property
     def _whole_space(self) -> Any:
         """The search space of a task of its own: search methods restrict that of ``task`` to some layouts."""
@@ -148,7 +157,7 @@ class AutoTvmTaskTuner:
         self._progress.count(int(own.config.index), float(np.mean(result.costs)) if result.error_no == 0 else None)
 
     def _fit(self, pairs: Sequence[Any]) -> None:
-        # A decoded line has the schedule's index only; our task provides its number of operations.
+        # A decoded line's task has no number of operations; ours has.
         own = [(MeasureInput(self.task.target, self.task, line.config), result) for line, result in pairs]
         self._search.learn(own)
 

@@ -84,6 +84,10 @@ def index_of(space: Any, config: Any) -> int | None:
     recorded = _knobs(config)
     if recorded.keys() != space.space_map.keys():
         return None
+    claimed = config.index
+    is_place = isinstance(claimed, int) and 0 <= claimed < space.range_length and space.is_index_valid(claimed)
+    if is_place and _knobs(space.get(claimed)) == recorded:
+        return int(claimed)
     values = []
     for name, options in space.space_map.items():
         known = [_knobs(ConfigEntity(0, None, {name: option}, []))[name] for option in options.entities]

@@ -87,7 +87,8 @@ def _may_be_padded(call: Any) -> bool:
         return False
     if {str(each.ty.dtype) for each in (*call.args, call)} != {_DTYPE}:
         return False
-    if len(calls.sizes(call) or ()) < 2:
+    made = calls.sizes(call)
+    if made is None or len(made) < 2 or not all(made):
         return False
     if name == calls.MATRIX_PRODUCT:
         return len(call.args[1].ty.shape.values) == 2

@@ -127,7 +127,7 @@ _PLAIN: dict[str, Callable[[Any, Emit], Any]] = {
 
 
 def _fast_exp(data: Any) -> Any:
-    """Return exponentials, of float32, off by less than 1.3e-7 of them."""
+    """Return exponentials, of float32, off by less than 1.3e-7 of them up to 88.376, and infinite above."""
     return te.compute(data.shape, lambda *place: exponential(data[place]))
 
 

@@ -391,7 +391,7 @@ def _shape(call: Any) -> Shape | None:
         return None
     (data, kernel), attrs = call.args, call.attrs
     image, made = calls.sizes(data), calls.sizes(call)
-    if image is None or made is None:
+    if image is None or made is None or not all(made):
         return None
     (batch, height, width, channels), (_, rows, columns, filters) = image, made
     down, across = (int(size) for size in kernel.ty.shape.values[:2])

@@ -16,7 +16,7 @@ Steps = Sequence[tuple[Any, int | None]]
 
 
 def calls_function(value: Any, name: re.Pattern[str]) -> bool:
-    """Return whether an expression calls a tensor function whose whole name, but for a suffix, matches."""
+    """Return whether an expression calls a tensor function whose name begins as the pattern says."""
     return is_call(value) and name.match(str(value.args[0].name_hint)) is not None
 
 

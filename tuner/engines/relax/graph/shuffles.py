@@ -19,6 +19,8 @@ from tuner.engines.relax.graph import calls
 
 _RESHAPING, _PADDING = "relax.reshape", "relax.nn.pad"
 _MOVING = (_RESHAPING, _PADDING, "relax.permute_dims", "relax.strided_slice", "relax.take")
+_LAST = 3
+"""The axis of the channels in NHWC."""
 _LARGEST = 1 << 23
 """Numbers of a tensor whose moves are followed."""
 _ELEMENTWISE = (
@@ -184,7 +186,7 @@ def rearranged(data: Any, order: Any, *, axis: int) -> Any:
 def sink(module: Any) -> Any:
     """Compute what is element-wise before the channels of a convolution are rearranged, which fuses it with that.
 
-    Channels that are then rearranged once more are rearranged once. Convolutions are in NHWC.
+    Channels that are then rearranged once more are rearranged once. Convolutions that are not in NHWC stay as they are.
     """
     _register()
     return relax.transform.DeadCodeElimination()(calls.mutate(module, _Sinking))
@@ -206,7 +208,7 @@ class _Sinking(relax.PyExprMutator):
         if calls.operator(call) not in _ELEMENTWISE or self._uses[call.args[0]] != 1:
             return visited
         before = self._value(visited.args[0])
-        if calls.operator(before) != calls.CHANNELS or before.args[0] not in self._fusing:
+        if calls.operator(before) != calls.CHANNELS or before.args[0] not in self._fusing or _axis(before) != _LAST:
             return visited
         source, order = before.args[0], _table(before)
         others = _scattered(visited.args[1:], order, int(source.ty.shape.values[-1]))
@@ -214,7 +216,7 @@ class _Sinking(relax.PyExprMutator):
             return visited
         made = self.builder_.emit(relax.Call(visited.op, [source, *others], visited.attrs))
         self._fusing.add(made)
-        return rearranged(made, order, axis=3)
+        return rearranged(made, order, axis=_LAST)
 
     def _at_once(self, call: Any, visited: Any) -> Any:
         """Return a call that rearranges what was rearranged before it, too."""

@@ -58,3 +58,12 @@ def test_rearranging_channels_changes_no_result(
 ) -> None:
     own = {**place, "threads": threads}
     asking.assert_every_build_agrees(relax, reference, own, networks.shuffled_channels(), tmp_path)
+
+
+def test_negative_widths_and_axes_keep_the_layout_of_convolutions(
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    asking.assert_every_build_agrees(relax, reference, place, networks.shifted(), tmp_path)
+    # Only the input is transposed.
+    told = asking.told_inside("relax", LOWERED, tmp_path / "prepared.onnx", "llvm -mcpu=znver5")
+    assert told["True"]["transposed"] == 1

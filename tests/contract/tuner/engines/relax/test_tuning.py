@@ -116,3 +116,22 @@ def test_the_fastest_line_of_each_workload_is_chosen(relax: EngineSession, tmp_p
     chosen = relax.request("choose", {**params, "records": str(tmp_path / "records.jsonl")}, timeout=60)["lines"]
     assert chosen == [fast, other]
     assert relax.request("choose", {**params, "records": None}, timeout=60) == {"lines": []}
+
+
+TAUGHT = """
+import json
+from tuner.engines.relax.searching import CostModel
+told = []
+class Native:
+    def update(self, context, natives, results):
+        told.append([natives, results])
+model = CostModel()
+model.native = Native()
+for measured in ([("a", 1, 0.1), ("b", 2, 0.2)], [("b", 2, 0.2), ("c", 3, 0.3)], [("a", 1, 0.1)]):
+    model.learn(None, measured)
+print(json.dumps(told))
+"""
+
+
+def test_searches_that_begin_anew_teach_the_shared_model_only_what_is_new() -> None:
+    assert asking.told_inside("relax", TAUGHT) == [[[1, 2], [0.1, 0.2]], [[3], [0.3]]]

@@ -430,6 +430,34 @@ def shuffled_channels() -> bytes:
     return models.model(nodes, inputs={"x": tuple(image)}, outputs=outputs, tensors=tensors)
 
 
+def shifted() -> bytes:
+    """``x`` [1, 16, 8, 8], of which paddings of less than nothing cut a column, a row and a channel: ``y`` [1, 24].
+
+    Its last axes are squeezed, counted from the end, behind channels that are rearranged.
+    """
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    numbers = {
+        "shift": [0, 0, -1, 0, 0, 0, 1, 0], "crop": [0, -1, 0, 2, 0, 0, 0, -1], "last": [-2, -1],
+        "deep_parts": [1, 4, 6, 8, 9], "deep_whole": [1, 24, 8, 9],
+    }  # fmt: skip
+    nodes = [
+        _node("Conv", ["x", "a"], ["first"], kernel_shape=[1, 1]),
+        _node("Pad", ["first", "shift"], ["moved"]),
+        _node("Relu", ["moved"], ["positive"]),
+        _node("Pad", ["positive", "crop"], ["less"]),
+        _node("Conv", ["less", "b"], ["deep"], kernel_shape=[1, 1]),
+        *_shuffled("deep", "mixed", 5),
+        _node("Relu", ["mixed"], ["bent"]),
+        _node("GlobalAveragePool", ["bent"], ["means"]),
+        _node("Squeeze", ["means", "last"], ["y"]),
+    ]
+    tensors = [_floats("a", (16, 16, 1, 1), weights), _floats("b", (24, 15, 1, 1), weights)]
+    tensors += [
+        tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
+    ]
+    return models.model(nodes, inputs={"x": (1, 16, 8, 8)}, outputs={"y": (1, 24)}, tensors=tensors)
+
+
 def _shuffled(given: str, name: str, rank: int) -> list[bytes]:
     """Nodes that swap the axes of groups and of their channels."""
     axes = [0, 2, 1, *range(3, rank)]

@@ -47,7 +47,7 @@ _REWRITING_TEXTS = {
     ),
     "volumes": ("three-dimensional convolution", "computed plane by plane", "computed plane by plane"),
     "normalized": (
-        "group normalization",
+        "normalization",
         "computed in the layout of convolutions",
         "computed in the layout of convolutions",
     ),

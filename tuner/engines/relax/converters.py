@@ -10,6 +10,8 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from tuner.engines.relax.graph import shuffles
+
 _own_clip = onnx_frontend.Clip._impl_v13
 _own_pad = onnx_frontend.Pad._lower_pad.__func__
 _own_pad_by_attributes = onnx_frontend.Pad._impl_v2.__func__
@@ -58,25 +60,25 @@ def _is_bound(given: Any) -> bool:
 def pad(
     own: Any, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, modes: set[str], /
 ) -> Any:
-    """Convert ``Pad``. TVM's own converter makes a tensor function even of zeros, which ``shuffles`` cannot follow."""
-    if not _is_constant_padding(inputs, attributes):
-        return _own_pad(own, builder, inputs, attributes, parameters, modes)
-    before, after, value = own._parse_pads_and_axes(inputs, parameters)
-    return _padded(builder, inputs[0], before, after, value)
+    """Convert ``Pad``. TVM's own converter makes tensor functions, which ``shuffles`` and no layout can follow."""
+    mode = attributes.get("mode", b"constant").decode()
+    if inputs[0].ty.dtype == "float32" and mode in modes:
+        before, after, value = own._parse_pads_and_axes(inputs, parameters)
+        if mode == "constant":
+            return _padded(builder, inputs[0], before, after, value)
+        if shuffles.may_be_padded(inputs[0], before, after):
+            return shuffles.padded(builder, inputs[0], before, after, mode)
+    return _own_pad(own, builder, inputs, attributes, parameters, modes)
 
 
 def pad_by_attributes(
     own: Any, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /
 ) -> Any:
     """Convert ``Pad`` of operator sets before 11, whose widths are attributes."""
-    if not _is_constant_padding(inputs, attributes):
+    if attributes.get("mode", b"constant") != b"constant" or inputs[0].ty.dtype != "float32":
         return _own_pad_by_attributes(own, builder, inputs, attributes, parameters)
     before, after = np.split(np.array(attributes["pads"]), 2)
     return _padded(builder, inputs[0], before, after, attributes.get("value", 0.0))
-
-
-def _is_constant_padding(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
-    return attributes.get("mode", b"constant") == b"constant" and inputs[0].ty.dtype == "float32"
 
 
 def _padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:

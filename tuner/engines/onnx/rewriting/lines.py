@@ -72,7 +72,7 @@ class _Turning(graphs.GraphWalk[_Line]):
         if line is None or any(line.zeros):
             return None
         if node.op_type == "Pad":
-            return self._zeros(node, line)
+            return self._padded(node, line)
         if node.op_type in _VIEWS:
             return line if self._is_view(node, shape, line) else None
         if node.op_type == "BatchNormalization":
@@ -145,18 +145,29 @@ class _Turning(graphs.GraphWalk[_Line]):
             return None
         return self.constant(name, self.array(name).reshape(*dims[:2], 1, columns))
 
-    def _zeros(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
+    def _padded(self, node: onnx.NodeProto, line: _Line) -> _Line | None:
         source = self.shapes[node.input[0]]
         pads = self._pads(node, len(source))
         if pads is None or min(pads) < 0:
             return None
         axis = _long_axis(source)
         before, after = pads[axis], pads[axis + len(source)]
-        return replace(line, zeros=(before, after)) if sum(pads) == before + after else None
+        if sum(pads) != before + after:
+            return None
+        if graphs.attribute(node, "mode", b"constant") == b"constant":
+            return replace(line, zeros=(before, after))
+        turned = [0, 0, 0, before, 0, 0, 0, after]
+        if len(node.input) == 1:
+            name = self.emit_like(node, [self._cut(line)], pads=turned)
+        else:
+            name = self.emit_like(node, [self._cut(line), self.integers(f"{node.output[0]}_pads", turned)])
+        length = line.length + before + after
+        return _Line(name=name, length=length, width=length)
 
     def _pads(self, node: onnx.NodeProto, rank: int) -> list[int] | None:
-        """Return the zeros that a ``Pad`` puts before each axis, then after each; None if it does something else."""
-        if graphs.attribute(node, "mode", b"constant") != b"constant" or len(node.input) > 3:
+        """Return the widths of a ``Pad`` before each axis, then after each; None if it puts other numbers there than
+        zeros or the tensor's own."""
+        if len(node.input) > 3:
             return None
         if len(node.input) == 1:
             return None if graphs.attribute(node, "value") else list(graphs.attribute(node, "pads"))

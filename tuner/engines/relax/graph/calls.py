@@ -10,15 +10,15 @@ import tvm
 from tvm import relax, tirx
 
 CONVOLUTION, MATRIX_PRODUCT = "relax.nn.conv2d", "relax.matmul"
-CHANNELS = "tunesmith.channels"
-"""Our own operator that rearranges channels (``shuffles``)."""
+REARRANGED = "tunesmith.rearranged"
+"""Our own operator that rearranges a tensor along one axis (``shuffles``)."""
 NEIGHBOURS = "tunesmith.neighbours"
 """Our own operator that joins neighbouring planes of a volume (``volumes``)."""
 FUSES_ELEMENTWISE = 4
 """Value of the attribute ``op_pattern`` of functions into which FuseOps fuses the element-wise operators that follow
 (``kOutEWiseFusable``)."""
 _PAD, _POOL = "relax.nn.pad", "relax.nn.max_pool2d"
-_MOVING = ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze", CHANNELS, _PAD, _POOL)
+_MOVING = ("relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze", REARRANGED, _PAD, _POOL)
 """Operators that move or select numbers, or add zeros."""
 
 Bindings = Mapping[Any, Any]

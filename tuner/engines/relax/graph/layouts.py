@@ -27,6 +27,7 @@ _ELEMENTWISE = ("relax.clip", "relax.nn.leakyrelu", "relax.nn.softplus")
 _TO_NHWC, _TO_NCHW = [0, 2, 3, 1], [0, 3, 1, 2]
 """Axes of transpositions."""
 _COMMUTATIVE = ("relax.add", "relax.multiply", "relax.maximum", "relax.minimum")
+_BROADCASTING = (*_COMMUTATIVE, "relax.subtract", "relax.divide", "relax.power")
 
 
 def convert(module: Any, layout: str) -> Any:
@@ -58,7 +59,10 @@ def _has_rule(name: str) -> bool:
 
 @relax.expr_functor.mutator
 class _Ordered(relax.PyExprMutator):
-    """Put the operand that has the convolutions' layout first: TVM computes sums and products in the first one's."""
+    """Put the operand that has the convolutions' layout first: TVM computes sums and products in the first one's.
+
+    Constants get all axes: TVM would transpose a tensor before and after an operation with one of fewer.
+    """
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -76,6 +80,8 @@ class _Ordered(relax.PyExprMutator):
 
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)
+        if calls.operator(call) in _BROADCASTING:
+            visited = relax.Call(visited.op, [_with_axes(each, call.ty.ndim) for each in visited.args], visited.attrs)
         if calls.operator(call) not in _COMMUTATIVE:
             return visited
         first, second = call.args
@@ -83,6 +89,14 @@ class _Ordered(relax.PyExprMutator):
         if second not in self._held or first in self._held or not may_be_transposed:
             return visited
         return relax.Call(visited.op, [visited.args[1], visited.args[0]], visited.attrs)
+
+
+def _with_axes(operand: Any, rank: int) -> Any:
+    """Return an operand; a constant array with as many axes as the result."""
+    array = calls.constant(operand)
+    if array is None or rank != len(_TO_NHWC) or not 0 < array.ndim < rank:
+        return operand
+    return relax.const(array.reshape(*[1] * (rank - array.ndim), *array.shape), operand.ty.dtype)
 
 
 @relax.expr_functor.mutator

@@ -1,13 +1,13 @@
-"""Rearranged channels, such as channel shuffles, computed in the layout of the convolutions around them.
+"""Rearranged channels, such as channel shuffles, and padded images, in the layout of the convolutions around them.
 
-Models spell them out as reshapings and transpositions of planes. ``ConvertLayout`` has no rule for these, and would
-transpose the tensor before and after them.
+Models spell shuffles out as reshapings and transpositions of planes. ``ConvertLayout`` has no rule for these, nor for
+padding, and would transpose the tensor before and after them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -32,18 +32,22 @@ _INJECTIVE = 2
 
 
 def find(module: Any) -> Any:
-    """Return an ``IRModule`` in which operators that only rearrange channels are one, ``calls.CHANNELS``."""
+    """Return an ``IRModule`` in which operators that only rearrange channels are one, ``calls.REARRANGED``.
+
+    So is padding of images with zeros.
+    """
     _register()
     return relax.transform.DeadCodeElimination()(calls.mutate(module, _Finding))
 
 
 @cache
 def _register() -> None:
-    """Register ``calls.CHANNELS``: of two tensors, in NCHW (n, c, h, w) and (1, k, 1, 1).
+    """Register ``calls.REARRANGED``: of two tensors, (n, c, h, w) and (1, k, 1, 1) or likewise of another axis.
 
-    The second one, a constant, has for each channel of the result the number of the channel that it is; -1 is zeros.
+    The second one, a constant, has for each channel, row or column of the result which one of the tensor's it is; -1 is
+    zeros.
     """
-    calls.register(calls.CHANNELS, "channels", _result)
+    calls.register(calls.REARRANGED, "places", _result)
 
 
 def _result(call: Any) -> Any:
@@ -53,12 +57,12 @@ def _result(call: Any) -> Any:
 
 
 def _axis(call: Any) -> int:
-    """Return the axis of the channels."""
+    """Return the axis that is rearranged."""
     return [int(size) > 1 for size in call.args[1].ty.shape.values].index(True)
 
 
 def _table(call: Any) -> Any:
-    """Return the order of the channels, int32 of shape (k,)."""
+    """Return the order along the axis, int32 of shape (k,)."""
     return call.args[1].value.numpy().reshape(-1)
 
 
@@ -72,11 +76,21 @@ class _Finding(relax.PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         found = self._rearranged(call)
         if found is None:
-            return self.visit_expr_post_order(call)
+            visited = self.visit_expr_post_order(call)
+            return self._image(call, visited) if calls.operator(call) == _PADDING else visited
         source, order = found
         if np.array_equal(order, np.arange(int(source.ty.shape.values[1]))):
             return self.visit_expr(source)
         return rearranged(self.visit_expr(source), order, axis=1)
+
+    def _image(self, call: Any, visited: Any) -> Any:
+        """Return zeros around an image as a rearrangement: ``ConvertLayout`` has no rule for padding."""
+        widths = [int(each) for each in call.attrs.pad_width]
+        before, after = widths[::2], widths[1::2]
+        is_zeros = str(call.attrs.pad_mode) == "constant" and not call.attrs.pad_value
+        if not is_zeros or not may_be_padded(call.args[0], before, after) or any(widths[:4]):
+            return visited
+        return padded(self.builder_, visited.args[0], before, after, "constant")
 
     def _rearranged(self, call: Any) -> tuple[Any, Any] | None:
         """Return the earliest tensor of which a call has the channels in another order, and this order."""
@@ -154,7 +168,7 @@ def _slice(call: Any, places: Any) -> Any | None:
 
 def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
     """Return a function for ``LegalizeOps``."""
-    return {calls.CHANNELS: _computed}
+    return {calls.REARRANGED: _computed}
 
 
 def _computed(builder: Any, call: Any) -> Any:
@@ -169,18 +183,42 @@ def _computed(builder: Any, call: Any) -> Any:
             return tirx.Select(channel >= 0, found, tirx.const(0, data.dtype)) if has_zeros else found
 
         shape = [len(order) if at == axis else size for at, size in enumerate(data.shape)]
-        return te.compute(shape, value, name="channels")
+        return te.compute(shape, value, name="rearranged")
 
     return builder.call_te(
-        rearranged, call.args[0], relax.const(order), primfunc_name_hint="channels",
+        rearranged, call.args[0], relax.const(order), primfunc_name_hint="rearranged",
         primfunc_attrs={"op_pattern": _INJECTIVE},
     )  # fmt: skip
 
 
+def may_be_padded(data: Any, before: Sequence[int], after: Sequence[int]) -> bool:
+    """Return whether ``padded`` can pad a tensor by these widths."""
+    sizes = calls.sizes(data) or ()
+    return len(sizes) == _LAST + 1 and all(
+        size + low + high > 1 for size, low, high in zip(sizes, before, after, strict=True) if low or high
+    )
+
+
+def padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int], mode: str) -> Any:
+    """Return a call that pads a tensor of four axes as ONNX ``Pad`` does: it rearranges along each axis, in any layout.
+
+    ``mode``: ``constant`` (zeros), ``reflect``, ``edge`` or ``wrap``. Negative widths cut.
+    """
+    for axis, (low, high) in enumerate(zip(before, after, strict=True)):
+        if low or high:
+            data = data if isinstance(data, relax.Var) else builder.emit(data)
+            places = np.arange(calls.sizes(data)[axis], dtype=np.int32)[max(0, -low) : min(0, high) or None]
+            options = {"constant_values": -1} if mode == "constant" else {}
+            order = np.pad(places, (max(0, low), max(0, high)), mode=mode, **options)
+            data = rearranged(data, order, axis=axis)
+    return data
+
+
 def rearranged(data: Any, order: Any, *, axis: int) -> Any:
-    """Return a call that rearranges the channels of a tensor of four axes; ``order``: int32 of shape (k,), k > 1."""
+    """Return a call that rearranges a tensor of four axes along one; ``order``: int32 of shape (k,), k > 1."""
+    _register()
     shape = [-1 if place == axis else 1 for place in range(4)]
-    return relax.Call(tvm.ir.Op.get(calls.CHANNELS), [data, relax.const(order.reshape(shape))])
+    return relax.Call(tvm.ir.Op.get(calls.REARRANGED), [data, relax.const(order.reshape(shape))])
 
 
 def sink(module: Any) -> Any:
@@ -203,12 +241,12 @@ class _Sinking(relax.PyExprMutator):
 
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)
-        if calls.operator(call) == calls.CHANNELS:
+        if calls.operator(call) == calls.REARRANGED:
             return self._at_once(call, visited)
         if calls.operator(call) not in _ELEMENTWISE or self._uses[call.args[0]] != 1:
             return visited
         before = self._value(visited.args[0])
-        if calls.operator(before) != calls.CHANNELS or before.args[0] not in self._fusing or _axis(before) != _LAST:
+        if calls.operator(before) != calls.REARRANGED or before.args[0] not in self._fusing or _axis(before) != _LAST:
             return visited
         source, order = before.args[0], _table(before)
         others = _scattered(visited.args[1:], order, int(source.ty.shape.values[-1]))
@@ -225,7 +263,7 @@ class _Sinking(relax.PyExprMutator):
             return visited
         if calls.operator(self._values.get(call.args[0])) == calls.CONVOLUTION:
             self._fusing.add(source)
-        if calls.operator(before) != calls.CHANNELS or _axis(before) != _axis(visited):
+        if calls.operator(before) != calls.REARRANGED or _axis(before) != _axis(visited):
             return visited
         order, chosen = _table(before), _table(visited)
         return rearranged(before.args[0], np.where(chosen < 0, chosen, order[chosen]), axis=_axis(visited))

@@ -28,7 +28,7 @@ for rewrite in (False, True):
         "tables": sorted(
             int(table.shape[0])
             for name, function in functions
-            if "channels" in name.name_hint
+            if "rearranged" in name.name_hint
             for table in function.params
             if str(table.dtype) == "int32"
         ),

@@ -433,12 +433,14 @@ def shuffled_channels() -> bytes:
 def shifted() -> bytes:
     """``x`` [1, 16, 8, 8], of which paddings of less than nothing cut a column, a row and a channel: ``y`` [1, 24].
 
-    Its last axes are squeezed, counted from the end, behind channels that are rearranged.
+    What is around its image is reflected, repeated or zeros. Its last axes are squeezed, counted from the end, behind
+    channels that are rearranged, and multiplied by a constant of three axes.
     """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
     numbers = {
         "shift": [0, 0, -1, 0, 0, 0, 1, 0], "crop": [0, -1, 0, 2, 0, 0, 0, -1], "last": [-2, -1],
-        "deep_parts": [1, 4, 6, 8, 9], "deep_whole": [1, 24, 8, 9],
+        "deep_parts": [1, 4, 6, 8, 9], "deep_whole": [1, 24, 8, 9], "reflected": [0, 0, 2, 1, 0, 0, 3, 0],
+        "repeated": [0, 0, 0, 2, 0, 0, 1, 1], "zeros": [0, 0, 1, 0, 0, 0, 0, 2],
     }  # fmt: skip
     nodes = [
         _node("Conv", ["x", "a"], ["first"], kernel_shape=[1, 1]),
@@ -448,10 +450,17 @@ def shifted() -> bytes:
         _node("Conv", ["less", "b"], ["deep"], kernel_shape=[1, 1]),
         *_shuffled("deep", "mixed", 5),
         _node("Relu", ["mixed"], ["bent"]),
-        _node("GlobalAveragePool", ["bent"], ["means"]),
+        _node("Pad", ["bent", "reflected"], ["wider"], mode="reflect"),
+        _node("Conv", ["wider", "c"], ["filtered"], kernel_shape=[3, 3]),
+        _node("Pad", ["filtered", "repeated"], ["wide"], mode="edge"),
+        _node("Pad", ["wide", "zeros"], ["widest"]),
+        _node("Mul", ["widest", "factor"], ["scaled"]),
+        _node("Relu", ["scaled"], ["last_bent"]),
+        _node("GlobalAveragePool", ["last_bent"], ["means"]),
         _node("Squeeze", ["means", "last"], ["y"]),
     ]
     tensors = [_floats("a", (16, 16, 1, 1), weights), _floats("b", (24, 15, 1, 1), weights)]
+    tensors += [_floats("c", (24, 24, 3, 3), weights), _floats("factor", (24, 1, 1), weights)]
     tensors += [
         tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
     ]

@@ -62,13 +62,15 @@ for _ in range(60):
 """
 
 CAUSAL = """
-network = Network([1, 3, 64])
-y = network.add("Conv", "x", network.random(4, 3, 5))
-y = network.add("MaxPool", network.add("Relu", y), kernel_shape=[4], strides=[4])
-for _ in range(2):
-    y = network.add("Pad", y, network.weight(np.int64([0, 0, 2, 0, 0, 0])))
-    y = network.add("Relu", network.add("Conv", y, network.random(4, 4, 3)))
-told = [told_of(network.model(y))]
+told = []
+for mode in ("constant", "reflect", "edge"):
+    network = Network([1, 3, 64])
+    y = network.add("Conv", "x", network.random(4, 3, 5))
+    y = network.add("MaxPool", network.add("Relu", y), kernel_shape=[4], strides=[4])
+    for _ in range(2):
+        y = network.add("Pad", y, network.weight(np.int64([0, 0, 2, 0, 0, 0])), mode=mode)
+        y = network.add("Relu", network.add("Conv", y, network.random(4, 4, 3)))
+    told.append(told_of(network.model(y)))
 """
 
 LAYER = """
@@ -137,9 +139,12 @@ def test_pools_and_zeros_between_lines_compute_the_same() -> None:
 
 
 def test_zeros_before_a_line_are_the_padding_of_its_convolution() -> None:
-    [network] = rewritten.told("lines", CAUSAL)
-    assert network["operators"] == ["Reshape", "Conv", "Relu", "MaxPool", "Conv", "Relu", "Conv", "Relu", "Reshape"]
-    assert (network["count"], network["error"] < 1e-6) == (3, True)
+    zeros, *others = rewritten.told("lines", CAUSAL)
+    assert zeros["operators"] == ["Reshape", "Conv", "Relu", "MaxPool", "Conv", "Relu", "Conv", "Relu", "Reshape"]
+    for network in others:
+        layers = [*["Pad", "Conv", "Relu"] * 2, "Reshape"]
+        assert network["operators"] == ["Reshape", "Conv", "Relu", "MaxPool", *layers]
+    assert all((network["count"], network["error"] < 1e-6) == (3, True) for network in (zeros, *others))
 
 
 def test_a_line_stays_one_up_to_its_pool() -> None:

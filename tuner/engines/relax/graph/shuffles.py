@@ -207,7 +207,7 @@ def padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int],
     for axis, (low, high) in enumerate(zip(before, after, strict=True)):
         if low or high:
             data = data if isinstance(data, relax.Var) else builder.emit(data)
-            places = np.arange(calls.sizes(data)[axis], dtype=np.int32)[max(0, -low) : min(0, high) or None]
+            places = np.arange(int(data.ty.shape.values[axis]), dtype=np.int32)[max(0, -low) : min(0, high) or None]
             options = {"constant_values": -1} if mode == "constant" else {}
             order = np.pad(places, (max(0, low), max(0, high)), mode=mode, **options)
             data = rearranged(data, order, axis=axis)

@@ -10,8 +10,6 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from tuner.engines.relax.graph import shuffles
-
 _own_clip = onnx_frontend.Clip._impl_v13
 _own_pad = onnx_frontend.Pad._lower_pad.__func__
 _own_pad_by_attributes = onnx_frontend.Pad._impl_v2.__func__
@@ -62,26 +60,28 @@ def pad(
 ) -> Any:
     """Convert ``Pad``. TVM's own converter makes tensor functions, which ``shuffles`` and no layout can follow."""
     mode = attributes.get("mode", b"constant").decode()
-    if inputs[0].ty.dtype == "float32" and mode in modes:
-        before, after, value = own._parse_pads_and_axes(inputs, parameters)
-        if mode == "constant":
-            return _padded(builder, inputs[0], before, after, value)
-        if shuffles.may_be_padded(inputs[0], before, after):
-            return shuffles.padded(builder, inputs[0], before, after, mode)
-    return _own_pad(own, builder, inputs, attributes, parameters, modes)
+    if inputs[0].ty.dtype != "float32" or mode not in modes:
+        return _own_pad(own, builder, inputs, attributes, parameters, modes)
+    before, after, value = own._parse_pads_and_axes(inputs, parameters)
+    return _padded(builder, inputs[0], before, after, value, mode)
 
 
 def pad_by_attributes(
     own: Any, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /
 ) -> Any:
     """Convert ``Pad`` of operator sets before 11, whose widths are attributes."""
-    if attributes.get("mode", b"constant") != b"constant" or inputs[0].ty.dtype != "float32":
+    if inputs[0].ty.dtype != "float32":
         return _own_pad_by_attributes(own, builder, inputs, attributes, parameters)
     before, after = np.split(np.array(attributes["pads"]), 2)
-    return _padded(builder, inputs[0], before, after, attributes.get("value", 0.0))
+    mode = attributes.get("mode", b"constant").decode()
+    return _padded(builder, inputs[0], before, after, attributes.get("value", 0.0), mode)
 
 
-def _padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int], value: float) -> Any:
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+"""Relax's names of ONNX's."""
+
+
+def _padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int], value: float, mode: str) -> Any:
     """Return padded data. Negative widths cut it first: TVM's layouts, and our passes, expect none in a padding."""
     widths = [int(width) for pair in zip(before, after, strict=True) for width in pair]
     cut = [axis for axis in range(len(before)) if min(before[axis], after[axis]) < 0]
@@ -92,7 +92,7 @@ def _padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int]
             relax.op.strided_slice(data, cut, begins, [size - end for size, end in zip(sizes, ends, strict=True)])
         )
         widths = [max(0, width) for width in widths]
-    return relax.op.nn.pad(data, widths, "constant", float(value)) if any(widths) else data
+    return relax.op.nn.pad(data, widths, _PAD_MODES[mode], float(value)) if any(widths) else data
 
 
 def resize(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:

@@ -34,7 +34,7 @@ _INJECTIVE = 2
 def find(module: Any) -> Any:
     """Return an ``IRModule`` in which operators that only rearrange channels are one, ``calls.REARRANGED``.
 
-    So is padding of images with zeros.
+    So is padding of images.
     """
     _register()
     return relax.transform.DeadCodeElimination()(calls.mutate(module, _Finding))
@@ -84,13 +84,16 @@ class _Finding(relax.PyExprMutator):
         return rearranged(self.visit_expr(source), order, axis=1)
 
     def _image(self, call: Any, visited: Any) -> Any:
-        """Return zeros around an image as a rearrangement: ``ConvertLayout`` has no rule for padding."""
-        widths = [int(each) for each in call.attrs.pad_width]
-        before, after = widths[::2], widths[1::2]
-        is_zeros = str(call.attrs.pad_mode) == "constant" and not call.attrs.pad_value
-        if not is_zeros or not may_be_padded(call.args[0], before, after) or any(widths[:4]):
+        """Return the padding of an image as rearrangements: ``ConvertLayout`` has no rule for padding."""
+        sizes, widths = calls.sizes(call.args[0]), [int(each) for each in call.attrs.pad_width]
+        if sizes is None or len(sizes) != _LAST + 1 or any(widths[:4]) or call.attrs.pad_value:
             return visited
-        return padded(self.builder_, visited.args[0], before, after, "constant")
+        padded: Any = visited
+        for axis, (size, *around) in enumerate(zip(sizes, widths[::2], widths[1::2], strict=True)):
+            if any(around):
+                source = visited.args[0] if padded is visited else self.builder_.emit(padded)
+                padded = rearranged(source, _padded(size, around, str(call.attrs.pad_mode)), axis=axis)
+        return padded
 
     def _rearranged(self, call: Any) -> tuple[Any, Any] | None:
         """Return the earliest tensor of which a call has the channels in another order, and this order."""
@@ -107,6 +110,14 @@ class _Finding(relax.PyExprMutator):
                 break
             value = self._values.get(source)
         return found
+
+
+def _padded(size: int, around: Sequence[int], mode: str) -> Any:
+    """Return where a padded axis has its numbers from, int32 of shape (before + size + after,); -1 is zeros."""
+    places = np.arange(size, dtype=np.int32)
+    if mode == "constant":
+        return np.pad(places, around, constant_values=-1)
+    return np.pad(places, around, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
 
 
 def _order(source: Any, moves: list[Any]) -> Any | None:
@@ -189,29 +200,6 @@ def _computed(builder: Any, call: Any) -> Any:
         rearranged, call.args[0], relax.const(order), primfunc_name_hint="rearranged",
         primfunc_attrs={"op_pattern": _INJECTIVE},
     )  # fmt: skip
-
-
-def may_be_padded(data: Any, before: Sequence[int], after: Sequence[int]) -> bool:
-    """Return whether ``padded`` can pad a tensor by these widths."""
-    sizes = calls.sizes(data) or ()
-    return len(sizes) == _LAST + 1 and all(
-        size + low + high > 1 for size, low, high in zip(sizes, before, after, strict=True) if low or high
-    )
-
-
-def padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int], mode: str) -> Any:
-    """Return a call that pads a tensor of four axes as ONNX ``Pad`` does: it rearranges along each axis, in any layout.
-
-    ``mode``: ``constant`` (zeros), ``reflect``, ``edge`` or ``wrap``. Negative widths cut.
-    """
-    for axis, (low, high) in enumerate(zip(before, after, strict=True)):
-        if low or high:
-            data = data if isinstance(data, relax.Var) else builder.emit(data)
-            places = np.arange(int(data.ty.shape.values[axis]), dtype=np.int32)[max(0, -low) : min(0, high) or None]
-            options = {"constant_values": -1} if mode == "constant" else {}
-            order = np.pad(places, (max(0, low), max(0, high)), mode=mode, **options)
-            data = rearranged(data, order, axis=axis)
-    return data
 
 
 def rearranged(data: Any, order: Any, *, axis: int) -> Any:

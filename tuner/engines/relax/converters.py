@@ -60,7 +60,7 @@ def pad(
 ) -> Any:
     """Convert ``Pad``. TVM's own converter makes tensor functions, which ``shuffles`` and no layout can follow."""
     mode = attributes.get("mode", b"constant").decode()
-    if inputs[0].ty.dtype != "float32" or mode not in modes:
+    if not _is_operator(inputs[0], mode) or mode not in modes:
         return _own_pad(own, builder, inputs, attributes, parameters, modes)
     before, after, value = own._parse_pads_and_axes(inputs, parameters)
     return _padded(builder, inputs[0], before, after, value, mode)
@@ -70,15 +70,21 @@ def pad_by_attributes(
     own: Any, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /
 ) -> Any:
     """Convert ``Pad`` of operator sets before 11, whose widths are attributes."""
-    if inputs[0].ty.dtype != "float32":
+    mode = attributes.get("mode", b"constant").decode()
+    if not _is_operator(inputs[0], mode):
         return _own_pad_by_attributes(own, builder, inputs, attributes, parameters)
     before, after = np.split(np.array(attributes["pads"]), 2)
-    mode = attributes.get("mode", b"constant").decode()
     return _padded(builder, inputs[0], before, after, attributes.get("value", 0.0), mode)
 
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 """Relax's names of ONNX's."""
+_IMAGE_RANK = 4
+
+
+def _is_operator(data: Any, mode: str) -> bool:
+    """Return whether padding becomes an operator, which passes can follow; TVM's functions for edges are faster."""
+    return data.ty.dtype == "float32" and (mode == "constant" or data.ty.ndim == _IMAGE_RANK)
 
 
 def _padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int], value: float, mode: str) -> Any:

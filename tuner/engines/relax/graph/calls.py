@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import tvm
@@ -47,6 +48,34 @@ def register(name: str, second: str, result: Callable[[Any], Any]) -> None:
     operator.set_num_inputs(2)
     operator.add_argument("data", "Tensor", "")
     operator.add_argument(second, "Tensor", "")
+
+
+@cache
+def has_layout_rule(name: str) -> bool:
+    """Return whether ``ConvertLayout`` knows how an operator passes a layout on."""
+    return bool(tvm.ir.Op.get(name).get_attr("FRelaxInferLayout"))
+
+
+def in_layout(function: Any, *passing: str) -> set[Any]:
+    """Return the variables that keep the layout of a convolution before them.
+
+    ``passing``: operators that pass it on although they have no rule for it.
+    """
+    held: set[Any] = set()
+    for binding in bindings(function):
+        value, name = binding.value, operator(binding.value)
+        is_passed = name in passing or (name and has_layout_rule(name))
+        given = value.args[:2] if is_passed else [value]
+        if name == CONVOLUTION or any(each in held for one in given for each in _parts(one)):
+            held.add(binding.var)
+    return held
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    """Return the expressions that a tuple joins, or the one that a value is part of; the value itself of others."""
+    if isinstance(value, relax.Tuple):
+        return list(value.fields)
+    return [value.tuple_value] if isinstance(value, relax.TupleGetItem) else [value]
 
 
 def uses(function: Any) -> Counter[Any]:

@@ -52,11 +52,6 @@ def _add_rules() -> None:
         tvm.ir.register_op_attr(name, _RULE, rule)
 
 
-@cache
-def _has_rule(name: str) -> bool:
-    return bool(tvm.ir.Op.get(name).get_attr(_RULE))
-
-
 @relax.expr_functor.mutator
 class _Ordered(relax.PyExprMutator):
     """Put the operand that has the convolutions' layout first: TVM computes sums and products in the first one's.
@@ -66,17 +61,7 @@ class _Ordered(relax.PyExprMutator):
 
     def __init__(self, function: Any) -> None:
         super().__init__()
-        self._held: set[Any] = set()
-        for binding in calls.bindings(function):
-            if self._holds(binding.value):
-                self._held.add(binding.var)
-
-    def _holds(self, value: Any) -> bool:
-        """Return whether a result keeps the layout of a convolution before it."""
-        name = calls.operator(value)
-        if name == calls.CONVOLUTION:
-            return True
-        return bool(name) and _has_rule(name) and any(each in self._held for each in value.args[:2])
+        self._held = calls.in_layout(function)
 
     def visit_call_(self, call: Any) -> Any:
         visited = self.visit_expr_post_order(call)

@@ -72,6 +72,7 @@ class _Finding(relax.PyExprMutator):
         super().__init__()
         self._values = {each.var: each.value for each in calls.bindings(function)}
         self._uses = calls.uses(function)
+        self._images = _images(function)
 
     def visit_call_(self, call: Any) -> Any:
         found = self._rearranged(call)
@@ -86,7 +87,9 @@ class _Finding(relax.PyExprMutator):
     def _image(self, call: Any, visited: Any) -> Any:
         """Return the padding of an image as rearrangements: ``ConvertLayout`` has no rule for padding."""
         sizes, widths = calls.sizes(call.args[0]), [int(each) for each in call.attrs.pad_width]
-        if sizes is None or len(sizes) != _LAST + 1 or any(widths[:4]) or call.attrs.pad_value:
+        if call.args[0] not in self._images or sizes is None or len(sizes) != _LAST + 1:
+            return visited
+        if any(widths[:4]) or call.attrs.pad_value:
             return visited
         padded: Any = visited
         for axis, (size, *around) in enumerate(zip(sizes, widths[::2], widths[1::2], strict=True)):
@@ -110,6 +113,17 @@ class _Finding(relax.PyExprMutator):
                 break
             value = self._values.get(source)
         return found
+
+
+def _images(function: Any) -> set[Any]:
+    """Return the variables that convolutions compute, or read, through operators that keep their layout or pad."""
+    before: set[Any] = set()
+    for binding in reversed(calls.bindings(function)):
+        name = calls.operator(binding.value)
+        is_passed = name == _PADDING or (name and calls.has_layout_rule(name))
+        if name == calls.CONVOLUTION or (is_passed and binding.var in before):
+            before.add(binding.value.args[0])
+    return before | calls.in_layout(function, _PADDING)
 
 
 def _padded(size: int, around: Sequence[int], mode: str) -> Any:

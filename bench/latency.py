@@ -309,9 +309,9 @@ class _Measurement:
 
     def _candidates(self) -> Iterator[Side]:
         yield Side(name=Variant.REFERENCE, engine="sides", kind="onnxruntime", path=self._prepared)
-        for kind in ("openvino f32", "openvino default"):
-            if kind == "openvino f32" or set(self._bundles) != {"f32"}:
-                yield Side(name=kind, engine="openvino", kind=kind, path=self._prepared)
+        narrow = [] if set(self._bundles) == {"f32"} else ["openvino default"]
+        for kind in ("openvino f32", *narrow):
+            yield Side(name=kind, engine="openvino", kind=kind, path=self._prepared)
         with ThreadPoolExecutor() as builders:
             folders = list(builders.map(self._untuned, _UNTUNED))
         for engine, folder in zip(_UNTUNED, folders, strict=True):

@@ -77,13 +77,16 @@ def pad_by_attributes(
     return _padded(builder, inputs[0], before, after, attributes.get("value", 0.0), mode)
 
 
-_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
-"""Relax's names of ONNX's."""
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+"""Modes of padding by ONNX's names, as relax calls them."""
 _IMAGE_RANK = 4
 
 
 def _is_operator(data: Any, mode: str) -> bool:
-    """Return whether padding becomes an operator, which passes can follow; TVM's functions for edges are faster."""
+    """Return whether padding becomes an operator, which passes can follow.
+
+    Apart from constants it does for images alone: where no pass follows it, TVM's importer makes the faster function.
+    """
     return data.ty.dtype == "float32" and (mode == "constant" or data.ty.ndim == _IMAGE_RANK)
 
 
@@ -98,7 +101,7 @@ def _padded(builder: Any, data: Any, before: Sequence[int], after: Sequence[int]
             relax.op.strided_slice(data, cut, begins, [size - end for size, end in zip(sizes, ends, strict=True)])
         )
         widths = [max(0, width) for width in widths]
-    return relax.op.nn.pad(data, widths, _PAD_MODES[mode], float(value)) if any(widths) else data
+    return relax.op.nn.pad(data, widths, PAD_MODES[mode], float(value)) if any(widths) else data
 
 
 def resize(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], parameters: Any, /) -> Any:

@@ -15,6 +15,8 @@ REARRANGED = "tunesmith.rearranged"
 """Our own operator that rearranges a tensor along one axis (``shuffles``)."""
 NEIGHBOURS = "tunesmith.neighbours"
 """Our own operator that joins neighbouring planes of a volume (``volumes``)."""
+LAYOUT_RULE = "FRelaxInferLayout"
+"""Attribute of operators that ``ConvertLayout`` knows how to compute in other layouts."""
 FUSES_ELEMENTWISE = 4
 """Value of the attribute ``op_pattern`` of functions into which FuseOps fuses the element-wise operators that follow
 (``kOutEWiseFusable``)."""
@@ -42,7 +44,7 @@ def register(name: str, second: str, result: Callable[[Any], Any]) -> None:
     Where the data are transposed, so is the constant. ``result`` returns the type of a call, given their shapes alone.
     """
     tvm.ir.register_op_attr(name, "FInferType", lambda call, _: result(call))
-    tvm.ir.register_op_attr(name, "FRelaxInferLayout", tvm.ir.Op.get("relax.add").get_attr("FRelaxInferLayout"))
+    tvm.ir.register_op_attr(name, LAYOUT_RULE, tvm.ir.Op.get("relax.add").get_attr(LAYOUT_RULE))
     tvm.ir.register_op_attr(name, "FPurity", True)
     operator = tvm.ir.Op.get(name)
     operator.set_num_inputs(2)
@@ -53,7 +55,7 @@ def register(name: str, second: str, result: Callable[[Any], Any]) -> None:
 @cache
 def has_layout_rule(name: str) -> bool:
     """Return whether ``ConvertLayout`` knows how an operator passes a layout on."""
-    return bool(tvm.ir.Op.get(name).get_attr("FRelaxInferLayout"))
+    return bool(tvm.ir.Op.get(name).get_attr(LAYOUT_RULE))
 
 
 def in_layout(function: Any, *passing: str) -> set[Any]:
@@ -72,7 +74,7 @@ def in_layout(function: Any, *passing: str) -> set[Any]:
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """Return the expressions that a tuple joins, or the one that a value is part of; the value itself of others."""
+    """Return the fields of a tuple, the tuple of an item, or the value itself."""
     if isinstance(value, relax.Tuple):
         return list(value.fields)
     return [value.tuple_value] if isinstance(value, relax.TupleGetItem) else [value]

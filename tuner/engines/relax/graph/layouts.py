@@ -21,7 +21,6 @@ WANTED = {"NHWC": ["NHWC", "HWIO"], "NCHW": ["NCHW", "OIHW"]}
 """Layouts of data and weights, by the name that requests use."""
 _TRANSPOSED = ["NCHW", "IOHW"]
 """The only layout in which TVM can compute transposed convolutions, though it would propagate others to them."""
-_RULE = "FRelaxInferLayout"
 _ELEMENTWISE = ("relax.clip", "relax.nn.leakyrelu", "relax.nn.softplus")
 """Element-wise operators for which TVM 0.27 has no rule."""
 _TO_NHWC, _TO_NCHW = [0, 2, 3, 1], [0, 3, 1, 2]
@@ -47,9 +46,9 @@ def convert(module: Any, layout: str) -> Any:
 
 @cache
 def _add_rules() -> None:
-    rule = tvm.ir.Op.get("relax.nn.relu").get_attr(_RULE)
+    rule = tvm.ir.Op.get("relax.nn.relu").get_attr(calls.LAYOUT_RULE)
     for name in _ELEMENTWISE:
-        tvm.ir.register_op_attr(name, _RULE, rule)
+        tvm.ir.register_op_attr(name, calls.LAYOUT_RULE, rule)
 
 
 @relax.expr_functor.mutator
@@ -77,7 +76,7 @@ class _Ordered(relax.PyExprMutator):
 
 
 def _with_axes(operand: Any, rank: int) -> Any:
-    """Return an operand; a constant array with as many axes as the result."""
+    """Return an operand, reshaped to as many axes as the result has if it is a constant array."""
     array = calls.constant(operand)
     if array is None or rank != len(_TO_NHWC) or not 0 < array.ndim < rank:
         return operand

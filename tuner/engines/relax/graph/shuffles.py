@@ -15,10 +15,13 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
+from tuner.engines.relax import converters
 from tuner.engines.relax.graph import calls
 
 _RESHAPING, _PADDING = "relax.reshape", "relax.nn.pad"
 _MOVING = (_RESHAPING, _PADDING, "relax.permute_dims", "relax.strided_slice", "relax.take")
+_MODES = {own: mode for mode, own in converters.PAD_MODES.items()}
+"""Modes of padding by relax's names, as ONNX and NumPy call them."""
 _LAST = 3
 """The axis of the channels in NHWC."""
 _LARGEST = 1 << 23
@@ -128,10 +131,8 @@ def _images(function: Any) -> set[Any]:
 
 def _padded(size: int, around: Sequence[int], mode: str) -> Any:
     """Return where a padded axis has its numbers from, int32 of shape (before + size + after,); -1 is zeros."""
-    places = np.arange(size, dtype=np.int32)
-    if mode == "constant":
-        return np.pad(places, around, constant_values=-1)
-    return np.pad(places, around, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
+    filling = {"constant_values": -1} if mode == "constant" else {}
+    return np.pad(np.arange(size, dtype=np.int32), around, mode=_MODES[mode], **filling)
 
 
 def _order(source: Any, moves: list[Any]) -> Any | None:

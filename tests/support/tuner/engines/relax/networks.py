@@ -431,7 +431,7 @@ def shuffled_channels() -> bytes:
 
 
 def shifted() -> bytes:
-    """``x`` [1, 16, 8, 8], of which paddings of less than nothing cut a column, a row and a channel: ``y`` [1, 24].
+    """``x`` [1, 16, 8, 8], padded by negative widths, which cut a column, a row and a channel: ``y`` [1, 24].
 
     What is around its image is reflected, repeated or zeros. Its last axes are squeezed, counted from the end, behind
     channels that are rearranged, and multiplied by a constant of three axes.

@@ -239,8 +239,12 @@ def _portfolio(contenders: list[dict[str, Any]]) -> None:
         for contender in contenders
     ]
     output.line()
-    for text in output.table(["BUILD", "MS", "TRIALS", "VERDICT"], rows):
-        output.line(text[: output.width()])
+    head, *lines = output.table(["BUILD", "MS", "TRIALS", "VERDICT"], rows)
+    indent, width = " " * head.index("VERDICT"), output.width()
+    for text in (head, *lines):
+        # On narrow terminals, wrapped verdicts would be a word a line.
+        is_wide = len(indent) < 2 * width // 3
+        output.line(textwrap.fill(text, width, subsequent_indent=indent) if is_wide else text[:width])
     output.line()
 
 

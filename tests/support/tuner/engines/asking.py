@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from domain import errors
-from tests.support.tuner.engines.fixtures import home, interpreter, workload
+from tests.support.tuner.engines.fixtures import interpreter, workload
 from tuner.host import catalogue
 from tuner.host.session import EngineSession
 
@@ -212,13 +212,17 @@ def told_inside(engine: str, script: str, *arguments: object) -> Any:
     return json.loads(inside(engine, script, *arguments).splitlines()[-1])
 
 
+def installed(engine: str, path: str) -> Path:
+    """Where a package of the engine has this file or folder."""
+    return interpreter(engine).parents[1] / "lib/python3.11/site-packages" / path
+
+
 def with_numpy_alone(packages: Path) -> dict[str, str]:
     """The environment of a process that has the client and numpy, in a new folder, and nothing else of ours."""
     packages.mkdir()
     (packages / "tunesmith").symlink_to(catalogue.ROOT / "tunesmith")
-    [numpy] = home().glob("engines/onnx-*/lib/python3.11/site-packages/numpy")
     for name in ("numpy", "numpy.libs"):
-        (packages / name).symlink_to(numpy.with_name(name))
+        (packages / name).symlink_to(installed("onnx", name))
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TUNESMITH"))}
     return {**clean, "PYTHONPATH": str(packages), "PYTHONSAFEPATH": "1"}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import Twin, home, start
+from tests.support.tuner.engines.fixtures import Twin, start
 from tuner.host.session import EngineSession
 
 pytestmark = pytest.mark.engine
@@ -36,7 +36,7 @@ def test_a_system_library_registers_itself_where_it_is_linked(
 ) -> None:
     folder = tmp_path / "built"
     asking.build(relay_twin.session, relay_twin.place, folder, format="system-lib")
-    [runtime] = home().glob("engines/relay-*/lib/python3.11/site-packages/tvm/libtvm.so")
+    runtime = asking.installed("relay", "tvm/libtvm.so")
     archive = ["-Wl,--whole-archive", str(folder / "mod.a"), "-Wl,--no-whole-archive"]
     # Whoever links it names the runtime, as a firmware or an application would.
     link = ["gcc", "-shared", "-o", str(folder / "linked.so"), *archive, str(runtime)]

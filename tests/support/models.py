@@ -432,25 +432,31 @@ def nonzero_places() -> bytes:
 
 
 def suppressed(
-    batches: int = 1, classes: int = 1, most: int = 8, overlap: float = 0.4, least: float = 0.2, centered: int = 1
+    batches: int = 1,
+    classes: int = 1,
+    most: int = 8,
+    overlap: float = 0.4,
+    least: float | None = 0.2,
+    centered: int = 1,
+    count: int = 20,
 ) -> bytes:
-    """Boxes that remain of ``boxes`` [batches, 20, 4] by ``scores`` [batches, classes, 20].
+    """Boxes that remain of ``boxes`` [batches, count, 4] by ``scores`` [batches, classes, count].
 
     Outputs: ``chosen`` [n, 3] and the boxes themselves, ``kept`` [n, 4], as many as there are.
     """
     tensors = [
         tensor("most", (1,), _INT64, struct.pack("<q", most)),
         tensor("overlap", (1,), _FLOAT, struct.pack("<f", overlap)),
-        tensor("least", (1,), _FLOAT, struct.pack("<f", least)),
+        tensor("least", (1,), _FLOAT, struct.pack("<f", least or 0.0)),
         tensor("columns", (2,), _INT64, struct.pack("<2q", 0, 2)),
     ]
-    limits = ["most", "overlap", "least"]
+    limits = ["most", "overlap", *(["least"] if least is not None else [])]
     nodes = [
         _node("NonMaxSuppression", ["boxes", "scores", *limits], ["chosen"], center_point_box=centered),
         _node("Gather", ["chosen", "columns"], ["places"], axis=1),
         _node("GatherND", ["boxes", "places"], ["kept"]),
     ]
-    inputs = {"boxes": (batches, 20, 4), "scores": (batches, classes, 20)}
+    inputs = {"boxes": (batches, count, 4), "scores": (batches, classes, count)}
     outputs = {"chosen": ("n", 3), "kept": ("n", 4)}
     return model(nodes, inputs=inputs, outputs=outputs, tensors=tensors, kinds={"chosen": _INT64})
 

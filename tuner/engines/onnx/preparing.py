@@ -26,6 +26,7 @@ from tuner.engines.onnx.rewriting.plain import (
     recurrent,
     reductions,
     resizing,
+    selected,
     spectra,
 )
 from tuner.engines.protocol import plugins
@@ -36,7 +37,10 @@ from tuner.engines.runtime import environment, importing, weights
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
 _REPLACED = frozenset().union(
-    *(each.OPERATORS for each in (assigned, attention, fused, loops, patches, quantized, recurrent, resizing, spectra)),
+    *(
+        each.OPERATORS
+        for each in (assigned, attention, fused, loops, patches, quantized, recurrent, resizing, selected, spectra)
+    ),
 )
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
+
+from tuner.engines.relax import boxes
 
 _own_clip = onnx_frontend.Clip._impl_v13
 _own_pad = onnx_frontend.Pad._lower_pad.__func__
@@ -22,7 +24,7 @@ def install() -> None:
     """Replace TVM's converters by those below; idempotent."""
     onnx_frontend.Clip._impl_v1 = staticmethod(clip_by_attributes)
     onnx_frontend.Clip._impl_v13 = staticmethod(clip)
-    onnx_frontend.NonMaxSuppression._impl_v10 = staticmethod(non_max_suppression)
+    onnx_frontend.NonMaxSuppression._impl_v10 = staticmethod(boxes.non_max_suppression)
     onnx_frontend.Pad._impl_v2 = classmethod(pad_by_attributes)
     onnx_frontend.Pad._lower_pad = classmethod(pad)
     onnx_frontend.Resize._impl_v18 = staticmethod(resize)
@@ -128,73 +130,3 @@ def squeeze(own: Any, builder: Any, data: Any, axes: Any, /) -> Any:
 
 def _has_elements(given: Any) -> bool:
     return not isinstance(given, tvm.ir.GenericConst) or given.value.numpy().size > 0
-
-
-def non_max_suppression(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any], _: Any, /) -> Any:
-    """Convert ``NonMaxSuppression``: ``boxes`` [b, n, 4] and ``scores`` [b, c, n] to int64 [rows, 3].
-
-    TVM's own converter gives the result as many rows as there are boxes and classes, and whatever follows reads beyond
-    those that are chosen. Its kernel also keeps only what has scores above 0, and drops overlaps that equal the limit.
-
-    Raises ValueError if a limit is computed.
-    """
-    boxes, scores = inputs[:2]
-    most, overlap, least = (_limit(inputs, place) for place in (2, 3, 4))
-    count = int(boxes.ty.shape[1])
-    if attributes.get("center_point_box", 0):
-        boxes = _corners(boxes)
-    lowest = float(np.finfo(np.float32).min) if least is None else least
-    if not most or most < 0:
-        lowest = float(np.finfo(np.float32).max)
-    chosen = builder.emit_te(
-        _select,
-        builder.normalize(boxes),
-        builder.normalize(scores),
-        max(1, min(count, int(most or 0))),
-        # The kernel drops what overlaps by at least as much.
-        relax.const(np.nextafter(np.float32(overlap or 0), np.float32(np.inf))),
-        relax.const(np.float32(max(0.0, lowest))),
-        lowest,
-    )
-    ends = relax.op.concat([chosen[1], relax.const([3], "int64")], axis=0)
-    begins, strides = relax.const([0, 0], "int64"), relax.const([1, 1], "int64")
-    trimmed = builder.emit(relax.op.dynamic_strided_slice(chosen[0], begins, ends, strides))
-    return builder.match_cast(trimmed, relax.TensorType([tirx.Var("selected", "int64"), 3], "int64"))
-
-
-def _limit(inputs: Sequence[Any], place: int) -> float | None:
-    given = inputs[place] if len(inputs) > place else None
-    if given is None:
-        return None
-    if not isinstance(given, tvm.ir.GenericConst):
-        raise ValueError("a limit of NonMaxSuppression is computed")
-    return float(given.value.numpy().item())
-
-
-def _corners(boxes: Any) -> Any:
-    """Return boxes given by x, y of their centers, width and height by two corners each."""
-    parts = relax.op.split(boxes, 4, axis=2)
-    x, y, width, height = (parts[place] for place in range(4))
-    half = relax.const(0.5, boxes.ty.dtype)
-    width, height = width * half, height * half
-    return relax.op.concat([y - height, x - width, y + height, x + width], axis=2)
-
-
-def _select(boxes: Any, scores: Any, most: int, overlap: Any, least: Any, lowest: float) -> Any:
-    # One tensor function: the search for tasks fails at one that is a call of TVM's sorting alone.
-    if lowest < 0:
-        scores = _ranks(scores, lowest)
-    return topi.vision.all_class_non_max_suppression(boxes, scores, most, overlap, least, "onnx")
-
-
-def _ranks(scores: Any, lowest: float) -> Any:
-    """Return the ranks of scores by class, from 1 for the lowest, and 0 for those that are not above ``lowest``."""
-    order = topi.argsort(scores, axis=2, is_ascend=False, dtype="int32")
-    places = topi.argsort(order, axis=2, is_ascend=True, dtype="int32")
-    count = tirx.Cast("int32", scores.shape[2])
-
-    def rank(*at: Any) -> Any:
-        value = tirx.Cast("float32", count - places[at])
-        return tirx.Select(scores[at] > tirx.const(lowest, "float32"), value, tirx.const(0.0, "float32"))
-
-    return te.compute(scores.shape, rank, name="ranks")

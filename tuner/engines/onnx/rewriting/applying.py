@@ -37,6 +37,7 @@ from tuner.engines.onnx.rewriting.plain import (
     recurrent,
     reductions,
     resizing,
+    selected,
     spectra,
     upgrading,
 )
@@ -72,6 +73,7 @@ PLAIN: dict[str, Pass] = {
     "loops": lambda model, _: loops.apply(model),
     "explicit": lambda model, _: explicit.apply(model),
     "assigned": lambda model, _: assigned.apply(model),
+    "selected": lambda model, _: selected.apply(model),
     "attention": lambda model, _: attention.apply(model),
     "fused": lambda model, _: fused.apply(model),
     "patches": lambda model, _: patches.apply(model),

@@ -95,7 +95,12 @@ def constant(value: Any) -> Any | None:
 
 def sizes(value: Any) -> list[int] | None:
     """Return the shape of a tensor; None unless all of its sizes are known."""
-    shape = value.ty.shape
+    return sizes_of(value.ty)
+
+
+def sizes_of(type_: Any) -> list[int] | None:
+    """Return the shape in a tensor's type; None unless all of its sizes are known."""
+    shape = type_.shape
     is_known = isinstance(shape, relax.ShapeExpr) and all(isinstance(size, tirx.IntImm) for size in shape.values)
     return [int(size) for size in shape.values] if is_known else None
 

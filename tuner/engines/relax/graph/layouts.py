@@ -7,7 +7,7 @@ no rule for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -34,14 +34,81 @@ def convert(module: Any, layout: str) -> Any:
     _add_rules()
     if layout == "NHWC":
         module = volumes.find(shuffles.find(module))
-    module = calls.mutate(module, _Ordered)
+    module = _with_tail(calls.mutate(module, _Ordered))
     try:
         wanted = {calls.CONVOLUTION: WANTED[layout], "relax.nn.conv2d_transpose": _TRANSPOSED}
-        converted = relax.transform.ConvertLayout(wanted)(module)
+        converted = _in_one_block(relax.transform.ConvertLayout(wanted)(module))
     except Exception as error:  # noqa: BLE001 - operators raise anything; each build of the model meets the same
         logging.getLogger(__name__).warning("convolutions keep the model's layout: %s", str(error)[-300:])
-        return module
+        return _in_one_block(module)
     return relax.transform.DeadCodeElimination()(calls.mutate(converted, _Hoisting)) if layout == "NHWC" else converted
+
+
+def _with_tail(module: Any) -> Any:
+    """Move what has sizes that depend on data out of the dataflow block of ``main``, in place.
+
+    ``ConvertLayout`` fails at it, and leaves what lies outside of such a block alone.
+    """
+    main = module["main"]
+    if len(main.body.blocks) != 1:
+        return module
+    head: list[Any] = []
+    tail: list[Any] = []
+    moved: dict[Any, Any] = {}
+    for binding in main.body.blocks[0].bindings:
+        is_open = not _has_known_sizes(binding.var.ty) or any(each in moved for each in _read(binding))
+        (tail if is_open else head).append(binding)
+        if is_open:
+            moved[binding.var] = relax.Var(binding.var.name, binding.var.ty)
+    if not tail:
+        return module
+    between = {each: None for binding in tail for each in _read(binding) if each not in {*moved, *main.params}}
+    passed = {each: relax.Var(each.name, each.ty) for each in between}
+    renamed = _Renamed({**moved, **passed})
+    blocks = [
+        relax.DataflowBlock([*head, *(relax.VarBinding(new, old) for old, new in passed.items())]),
+        relax.BindingBlock([renamed.binding(each) for each in tail]),
+    ]
+    body = relax.SeqExpr(blocks, renamed.visit_expr(main.body.body))
+    module["main"] = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+    return module
+
+
+def _in_one_block(module: Any) -> Any:
+    """Undo what ``_with_tail`` did: operators are fused in dataflow blocks alone."""
+    has_tail = len(module["main"].body.blocks) > 1
+    return relax.transform.ConvertToDataflow()(module) if has_tail else module
+
+
+def _has_known_sizes(type_: Any) -> bool:
+    if isinstance(type_, tvm.ir.TupleType):
+        return all(map(_has_known_sizes, type_.fields))
+    return not isinstance(type_, relax.TensorType) or calls.sizes_of(type_) is not None
+
+
+def _read(binding: Any) -> list[Any]:
+    return list(relax.analysis.free_vars(binding.value))
+
+
+@relax.expr_functor.mutator
+class _Renamed(relax.PyExprMutator):
+    """Put other variables in the place of some."""
+
+    def __init__(self, renamed: Mapping[Any, Any]) -> None:
+        super().__init__()
+        self._renamed = renamed
+
+    def visit_var_(self, var: Any) -> Any:
+        return self._renamed.get(var, var)
+
+    def visit_dataflow_var_(self, var: Any) -> Any:
+        return self._renamed.get(var, var)
+
+    def binding(self, binding: Any) -> Any:
+        var, value = self._renamed[binding.var], self.visit_expr(binding.value)
+        if isinstance(binding, relax.MatchCast):
+            return relax.MatchCast(var, value, binding.ty)
+        return relax.VarBinding(var, value)
 
 
 @cache

@@ -21,6 +21,8 @@ SELECTIONS: dict[str, tuple[dict[str, Any], range]] = {
     "more than there are boxes": ({"most": 1000, "overlap": 1.0, "least": -1e9}, range(20, 21)),
     "every overlap": ({"most": 20, "overlap": 0.0}, range(1, 20)),
     "classes and batches": ({"batches": 2, "classes": 3, "most": 4, "centered": 0}, range(6, 25)),
+    "more than are compared at once": ({"count": 300, "most": 300, "overlap": 0.6, "centered": 0}, range(65, 200)),
+    "without a least score": ({"most": 20, "overlap": 0.9, "least": None}, range(10, 21)),
     "negative scores": ({"batches": 2, "classes": 3, "least": -0.5, "centered": 0}, range(6, 49)),
 }
 """Options of a selection, and how many boxes it may choose."""

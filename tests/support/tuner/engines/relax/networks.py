@@ -147,7 +147,10 @@ def line_of_a_batch() -> bytes:
 
 
 def concatenations() -> bytes:
-    """Along every axis of ``x`` [2, 300, 96] and ``y`` [2, 300, 30]: of few parts and many, between other operators."""
+    """Along every axis of ``x`` [2, 300, 96] and ``y`` [2, 300, 30]: of few parts and many, between other operators.
+
+    Of ``z`` [7], many are joined.
+    """
     parts = [f"part{place}" for place in range(20)]
     nodes = [
         _node("Neg", ["y"], ["minus"]),
@@ -165,11 +168,12 @@ def concatenations() -> bytes:
         _node("Cast", ["y"], ["integers"], to=_INT64),
         _node("Concat", ["integers"] * 17, ["whole"], axis=0),
         _node("Cast", ["whole"], ["counts"], to=1),
+        _node("Concat", ["z"] * 17, ["line"], axis=0),
     ]
     tensors = [tensor("sizes", (20,), _INT64, struct.pack("<20q", *(1, 29) * 10))]
     outputs = {"last": (2, 300, 156), "middle": (2, 600, 96), "turned": (30, 4, 300), "many": (2, 600, 96)}
-    outputs |= {"stacked": (4, 300, 96), "nested": (2, 300, 96), "counts": (34, 300, 30)}
-    inputs = {"x": (2, 300, 96), "y": (2, 300, 30)}
+    outputs |= {"stacked": (4, 300, 96), "nested": (2, 300, 96), "counts": (34, 300, 30), "line": (119,)}
+    inputs = {"x": (2, 300, 96), "y": (2, 300, 30), "z": (7,)}
     return models.model(nodes, inputs=inputs, outputs=outputs, tensors=tensors, opset=18)
 
 

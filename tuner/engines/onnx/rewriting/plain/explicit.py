@@ -1,9 +1,9 @@
 """Explicit forms of operators whose attributes or operands leave something to be computed.
 
-Not every engine imports the others: padding by ``auto_pad`` or of some axes, parts of uneven sizes, ``Celu``,
-``EyeLike``, ``OneHot``, ``Dropout`` with a seed, ``LayerNormalization`` that returns its mean, a number of boxes that
-does not fit into 32 bits, and an attribute of casts that changes nothing. A ``PRelu`` with a single
-slope becomes a ``LeakyRelu``, which TVM fuses with the convolution before it.
+Not every engine imports the others: padding by ``auto_pad`` or of some axes, parts of uneven sizes or a single one,
+``Celu``, ``EyeLike``, ``OneHot``, ``Dropout`` with a seed, ``LayerNormalization`` that returns its mean, a number of
+boxes that does not fit into 32 bits, and an attribute of casts that changes nothing. A ``PRelu`` with a single slope
+becomes a ``LeakyRelu``, which TVM fuses with the convolution before it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def applies(node: onnx.NodeProto) -> bool:
     if node.op_type == "Cast":
         return graphs.attribute(node, "saturate") is not None and graphs.attribute(node, "to") not in _FLOAT8
     if node.op_type == "Split":
-        return graphs.attribute(node, "num_outputs") is not None
+        return graphs.attribute(node, "num_outputs") is not None or len(node.output) == 1
     if node.op_type == "LayerNormalization":
         return any(list(node.output)[1:])
     return ("", node.op_type) in _METHODS
@@ -60,7 +60,10 @@ class _Forms(Replacements):
         self._e.cast(node.input[0], graphs.attribute(node, "to"), node.output[0])
 
     def _split(self, node: onnx.NodeProto) -> None:
-        """Emit the sizes of the parts, of which the last may be smaller."""
+        """Emit the sizes of the parts, of which the last may be smaller; a single part is all there is."""
+        if len(node.output) == 1:
+            self._e.emit("Identity", [node.input[0]], node.output[0])
+            return
         sizes = [self._e.shapes.get(name) for name in node.output]
         axis = graphs.attribute(node, "axis", 0)
         if not all(sizes):

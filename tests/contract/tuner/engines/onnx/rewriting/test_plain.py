@@ -296,6 +296,7 @@ one("Celu", image, [1, 3, 9, 8], alpha=0.4)
 one("PRelu", image, [1, 3, 9, 8], weights=[floats(1, 1, 1)])
 node = helper.make_node("Split", ["x"], ["a", "y"], axis=2, num_outputs=2)
 told.append({"operator": "Split", **told_of([node], image, [("a", F, [1, 3, 5, 8]), ("y", F, [1, 3, 4, 8])], 18)})
+one("Split", image, [1, 3, 9, 8], weights=[weight(np.array([9]))], axis=2)
 one("Dropout", image, [1, 3, 9, 8], seed=3)
 node = helper.make_node("LayerNormalization", ["x", floats(9, 8), floats(9, 8)], ["y", "m", "d"], axis=2, epsilon=1e-3)
 shapes = [("y", F, [1, 3, 9, 8]), ("m", F, [1, 3, 1, 1]), ("d", F, [1, 3, 1, 1])]

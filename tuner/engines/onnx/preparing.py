@@ -18,6 +18,7 @@ from tuner.engines.onnx.rewriting import applying, graphs
 from tuner.engines.onnx.rewriting.plain import (
     assigned,
     attention,
+    einsum,
     explicit,
     fused,
     loops,
@@ -39,7 +40,10 @@ _log = logging.getLogger(__name__)
 _REPLACED = frozenset().union(
     *(
         each.OPERATORS
-        for each in (assigned, attention, fused, loops, patches, quantized, recurrent, resizing, selected, spectra)
+        for each in (
+            *(assigned, attention, einsum, fused, loops, patches, quantized),
+            *(recurrent, resizing, selected, spectra),
+        )
     ),
 )
 

@@ -29,6 +29,7 @@ from tuner.engines.onnx.rewriting.aligned import padding
 from tuner.engines.onnx.rewriting.plain import (
     assigned,
     attention,
+    einsum,
     explicit,
     fused,
     loops,
@@ -73,6 +74,7 @@ PLAIN: dict[str, Pass] = {
     "loops": lambda model, _: loops.apply(model),
     "explicit": lambda model, _: explicit.apply(model),
     "assigned": lambda model, _: assigned.apply(model),
+    "einsum": lambda model, _: einsum.apply(model),
     "selected": lambda model, _: selected.apply(model),
     "attention": lambda model, _: attention.apply(model),
     "fused": lambda model, _: fused.apply(model),

@@ -306,6 +306,35 @@ rest = [number(2**63 - 1), weight(np.float32(0.3)), weight(np.float32(0.1))]
 one("NonMaxSuppression", [("x", F, [1, 6, 4]), ("z", F, [1, 2, 6])], ["n", 3], kind=L, weights=["z", *rest])
 """
 
+_EINSUM = """
+letters = "abcde"
+sizes = dict(zip(letters, (2, 3, 4, 1, 5)))
+pick = lambda most: "".join(rng.permutation(list(letters))[: rng.integers(1, most + 1)])
+cases = ["ij,jk", "ab,bc->ca", "bhlk,bhtk->bhlt", "bhlt,bhtv->blhv", "a,a", "a,b->ba", "...ab,...bc->...ac", "abc->",
+         "ba", "a...,...a->...", "abc,bcd->ad", "...a->a..."]
+for _ in range(80):
+    one, other = pick(4), pick(4)
+    terms = [one] if rng.integers(4) == 0 else [one, other]
+    every = sorted(set("".join(terms)))
+    result = "".join(rng.permutation(every)[: rng.integers(0, len(every) + 1)])
+    cases.append(",".join(terms) + "->" + result)
+sizes |= dict(zip("hijkltv", (2, 3, 4, 5, 3, 2, 4)))
+for equation in cases:
+    terms = equation.split("->")[0].split(",")
+    shapes = [[size for each in term.replace("...", "xy") for size in ([sizes[each]] if each in sizes else [2])]
+              for term in terms]
+    named = [(f"t{place}", F, shape) for place, shape in enumerate(shapes)]
+    node = helper.make_node("Einsum", [name for name, *_ in named], ["y"], equation=equation)
+    made = np.einsum(equation, *(np.zeros(shape) for shape in shapes)).shape
+    told.append({"operator": equation, **told_of([node], named, [("y", F, made)])})
+for equation in ("aab->ab", "ab,ba,a->b"):
+    terms = equation.split("->")[0].split(",")
+    named = [(f"t{place}", F, [2 for _ in term]) for place, term in enumerate(terms)]
+    node = helper.make_node("Einsum", [name for name, *_ in named], ["y"], equation=equation)
+    made = [2 for _ in equation.split("->")[1]]
+    told.append({"operator": "left", **told_of([node], named, [("y", F, made)])})
+"""
+
 _ATTENTION = """
 B, L = TensorProto.BOOL, TensorProto.INT64
 
@@ -677,3 +706,10 @@ def test_assignments_to_slices_become_concatenations() -> None:
         assert "ScatterND" not in each["operators"]
         assert each["error"] == 0
     assert [each["applied"] for each in (apart, reversed_, summed, twice)] == [{}] * 4
+
+
+def test_einsum_is_products_and_sums() -> None:
+    for each in inside.run(_BUILD + _EINSUM):
+        assert ("Einsum" in each["operators"]) == (each["operator"] == "left"), each
+        assert each["undone"] == {}, each
+        assert each["error"] < 1e-4, each

@@ -15,21 +15,6 @@ import onnx.inliner
 from tuner.engines.onnx import arrays, branches, models, sessions, vetting
 from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.rewriting import applying, graphs
-from tuner.engines.onnx.rewriting.plain import (
-    assigned,
-    attention,
-    einsum,
-    explicit,
-    fused,
-    loops,
-    patches,
-    quantized,
-    recurrent,
-    reductions,
-    resizing,
-    selected,
-    spectra,
-)
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -37,15 +22,6 @@ from tuner.engines.runtime import environment, importing, weights
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
-_REPLACED = frozenset().union(
-    *(
-        each.OPERATORS
-        for each in (
-            *(assigned, attention, einsum, fused, loops, patches, quantized),
-            *(recurrent, resizing, selected, spectra),
-        )
-    ),
-)
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
@@ -203,18 +179,14 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     replaced = [
         (function.domain, function.name)
         for function in model.functions
-        if any(_has_plain_form(node) for node in importing.every_node(function.node))
+        if any(applying.has_plain_form(node) for node in importing.every_node(function.node))
     ]
     return onnx.inliner.inline_selected_functions(model, replaced) if replaced else model
 
 
-def _has_plain_form(node: onnx.NodeProto) -> bool:
-    return node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node)
-
-
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the model without operators that few compilers support, or None if it has none or proof fails."""
-    if not any(map(_has_plain_form, model.graph.node)):
+    if not any(map(applying.has_plain_form, model.graph.node)):
         return None
     done = applying.apply(graphs.copy(model), 0, applying.PLAIN)
     for name, reason in done.undone.items():

@@ -135,7 +135,7 @@ def test_unsupported_operators_are_named_and_counted(twin: Twin, reference: Engi
 _KNOWN = {
     "relay": "from tvm.relay.frontend import onnx as f; known = {*f._get_convert_map(23), *f._identity_list}",
     "relax": "from tvm.relax.frontend.onnx import onnx_frontend as f; known = {*f._get_convert_map()}",
-    "onnx": "from tuner.engines.onnx import preparing as f; known = {*f._REPLACED}",
+    "onnx": "from tuner.engines.onnx.rewriting import applying as f; known = {*f._REPLACED}",
 }
 
 

@@ -86,13 +86,21 @@ PLAIN: dict[str, Pass] = {
     "recurrent": lambda model, _: recurrent.apply(model),
 }
 """Passes of the preparation of a model: they replace operators that few compilers support, for every target."""
-
+_REPLACED = frozenset().union(
+    *(each.OPERATORS for each in (assigned, attention, einsum, fused, loops, patches)),
+    *(each.OPERATORS for each in (quantized, recurrent, resizing, selected, spectra)),
+)
 
 _log = logging.getLogger(__name__)
 ROUNDING = 1e-4
 """Difference, relative to an output's largest magnitude, that another order of float32 sums may cause."""
 NEAR_NOTHING = 1e-6
 """Negligible absolute difference: a sigmoid that is almost 0 everywhere amplifies the rounding errors of its input."""
+
+
+def has_plain_form(node: onnx.NodeProto) -> bool:
+    """Return whether ``PLAIN`` may replace a node, so that these passes are worth their checks."""
+    return node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node)
 
 
 def rewrite(path: str, lanes: int, out_path: str, passes: Mapping[str, Pass] = PASSES) -> Json:

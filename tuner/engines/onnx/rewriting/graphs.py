@@ -79,15 +79,6 @@ def shapes(model: onnx.ModelProto) -> Shapes:
     return found
 
 
-def ranks(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the known ranks of the main graph's tensors, including initializers, by name."""
-    found = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
-    for value in _inferred(model):
-        if value.type.tensor_type.HasField("shape"):
-            found[value.name] = len(value.type.tensor_type.shape.dim)
-    return found
-
-
 def kinds(model: onnx.ModelProto) -> dict[str, int]:
     """Return the known element types of the main graph's tensors, including initializers, by name."""
     found = {tensor.name: tensor.data_type for tensor in model.graph.initializer}

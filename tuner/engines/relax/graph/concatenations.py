@@ -62,7 +62,7 @@ def _buffer(type_: Any) -> Any:
 
 def _copy(source: Any, joined: Any, axis: int, start: int) -> None:
     with ir.grid(*source.shape) as loops, ir.sblock("T_concat"):
-        # A single loop is no list, and neither is what belongs to it.
+        # The builder returns the variable of a single loop or axis without a list around it.
         read = ir.axis.remap("S" * len(source.shape), loops) if len(source.shape) > 1 else [ir.axis.remap("S", [loops])]
         written = [index + start if place == axis else index for place, index in enumerate(read)]
         ir.reads(source[tuple(read)])

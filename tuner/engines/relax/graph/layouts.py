@@ -62,8 +62,8 @@ def _with_tail(module: Any) -> Any:
             moved[binding.var] = relax.Var(binding.var.name, binding.var.ty)
     if not tail:
         return module
-    between = {each: None for binding in tail for each in _read(binding) if each not in {*moved, *main.params}}
-    passed = {each: relax.Var(each.name, each.ty) for each in between}
+    own = {*moved, *main.params}
+    passed = {each: relax.Var(each.name, each.ty) for binding in tail for each in _read(binding) if each not in own}
     renamed = _Renamed({**moved, **passed})
     blocks = [
         relax.DataflowBlock([*head, *(relax.VarBinding(new, old) for old, new in passed.items())]),

@@ -21,9 +21,7 @@ class _Einsums(Replacements):
 
     def _einsum(self, node: onnx.NodeProto) -> None:
         terms, result = self._terms(node)
-        sizes: dict[str, int] = {}
-        for name, term in zip(node.input, terms, strict=True):
-            sizes |= dict(zip(term, self._e.shapes[name], strict=True))
+        sizes = self._sizes(node, terms)
         needed = {*result, *(set(terms[0]) & set(terms[1]) if len(terms) > 1 else ())}
         summed = [self._summed(*each, needed) for each in zip(node.input, terms, strict=True)]
         if len(summed) == 1:
@@ -53,18 +51,18 @@ class _Einsums(Replacements):
             term.replace(_REST, "".join(free[rest - rank : rest])) for term, rank in zip(terms, ranks, strict=True)
         ]
         result = result.replace(_REST, "".join(free[:rest]))
-        for term, shape in zip(spelled, shapes, strict=True):
-            if len(term) != len(shape or ()) or len(set(term)) != len(term):
-                raise Declined
-        self._require_equal_sizes(spelled, [shape or () for shape in shapes])
         return spelled, result
 
-    def _require_equal_sizes(self, terms: Sequence[str], shapes: Sequence[Sequence[int]]) -> None:
-        """Raise Declined if an axis is broadcast."""
+    def _sizes(self, node: onnx.NodeProto, terms: Sequence[str]) -> dict[str, int]:
+        """Return the size of each axis by its letter. Raises Declined for a diagonal or an axis that is broadcast."""
         sizes: dict[str, int] = {}
-        for term, shape in zip(terms, shapes, strict=True):
+        for name, term in zip(node.input, terms, strict=True):
+            shape = self._e.shapes[name]
+            if len(term) != len(shape) or len(set(term)) != len(term):
+                raise Declined
             if any(sizes.setdefault(letter, size) != size for letter, size in zip(term, shape, strict=True)):
                 raise Declined
+        return sizes
 
     def _summed(self, name: str, term: str, needed: set[str]) -> tuple[str, str]:
         """Return an operand, summed along the axes that nothing else has."""

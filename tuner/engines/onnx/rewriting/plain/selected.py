@@ -3,7 +3,8 @@
 Detectors keep the boxes whose scores exceed a threshold (``NonZero``), perhaps of these the best (``TopK`` of a number
 that is computed, in ``torchvision.models.detection``), and of these what ``NonMaxSuppression`` chooses. No engine
 imports what lies between. Here all rows are kept, or the best of all. ``NonMaxSuppression`` leaves out those that the
-mask does not have: their scores are minus infinity. The others keep their order, so the same are chosen.
+mask does not have: their scores are minus infinity. The others keep their order, so the same are chosen; a row that
+itself has that score never is.
 """
 
 from __future__ import annotations
@@ -154,7 +155,6 @@ class _Selections:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._e = Emitter(model)
         self._graph = model.graph
-        self._ranks = graphs.ranks(model)
         self._makers = {name: node for node in model.graph.node for name in node.output}
         self._forms: dict[str, _Form] = {}
         self._masks: dict[str, _Mask] = {}
@@ -546,9 +546,9 @@ class _Selections:
         return all(known.get(value.name) == 0 for value in branch.output)
 
     def _rank(self, name: str) -> int:
-        if name not in self._ranks:
+        if name not in self._e.shapes:
             raise _UnknownUse
-        return self._ranks[name]
+        return len(self._e.shapes[name])
 
 
 _METHODS: Mapping[str, str] = {

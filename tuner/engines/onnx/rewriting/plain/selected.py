@@ -26,8 +26,8 @@ OPERATORS = frozenset({"NonZero"})
 _COMPARED = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _BY_ELEMENT = (*graphs.ELEMENTWISE, *_COMPARED, "And", "Cast", "Mod", "Not", "Or", "Where", "Xor")
 _TURNED = {"row": "column", "column": "row"}
-_COLUMNS, _BOXES = 3, 2
-"""Columns of what ``NonMaxSuppression`` returns, and the one with the places of boxes."""
+_BOXES = 2
+"""Column of what ``NonMaxSuppression`` returns that has the places of boxes."""
 _LEAST_SCORE = 4
 """Its input with the score that a box must exceed."""
 
@@ -206,9 +206,6 @@ class _Selections:
         form = self._forms[node.input[0]]
         if isinstance(form, _Places) and form.form in _TURNED:
             self._keep(node, replace(form, form=_TURNED[form.form]))
-        elif isinstance(form, _Rows):
-            order = list(graphs.attribute(node, "perm") or reversed(range(form.rank)))
-            self._keep(node, replace(form, axis=order.index(form.axis), data=None))
         else:
             raise _UnknownUse
 
@@ -301,18 +298,14 @@ class _Selections:
         """Emit a number of elements, which is 0 if there are no rows."""
         form = self._forms[node.input[0]]
         items = form.items if isinstance(form, _Sizes) else ()
-        parts = [form.parts] if isinstance(form, _Rows) else [each.parts for each in items if isinstance(each, _Count)]
+        parts = [each.parts for each in items if isinstance(each, _Count)]
         if len(parts) != 1:
             raise _UnknownUse
         self._keep(node, _Nothing(parts=parts[0], is_product=True))
 
     def _least(self, node: onnx.NodeProto) -> None:
         """Emit the least of a constant and a number of rows."""
-        items: list[_Count | int | None] = []
-        for name in node.input[:1] if node.op_type == "ReduceMin" else node.input:
-            items += self._items(name)
-        if node.op_type == "Min" and len(items) != len(node.input):
-            raise _UnknownUse
+        items = self._items(node.input[0])
         counts = [item for item in items if isinstance(item, _Count)]
         limits = [item for item in items if isinstance(item, int)]
         if len(items) != 2 or len(counts) != 1 or len(limits) != 1:
@@ -354,8 +347,6 @@ class _Selections:
         first = forms[0]
         if node.op_type == "Identity" or (node.op_type == "Cast" and not isinstance(first, _Rows)):
             self._keep(node, first)
-        elif node.op_type == "Min" and not any(isinstance(form, _Rows) for form in forms):
-            self._least(node)
         elif node.op_type == "Equal" and isinstance(first, _Nothing):
             value = self._e.value(node.input[1])
             if not first.is_product or value is None or value.any():
@@ -439,30 +430,13 @@ class _Selections:
 
     def _slice(self, node: onnx.NodeProto) -> None:
         form = self._forms.get(node.input[0])
-        bounds = (self._e.value(name) if name else None for name in [*node.input[1:], "", ""])
-        starts, ends, axes, steps, *_ = bounds
+        axes = self._e.value(node.input[3]) if len(node.input) > 3 else None
         if isinstance(form, _Chosen) and not form.is_table:
             self._keep(node, form)
-            return
-        if starts is None or ends is None:
-            raise _UnknownUse
-        along = [int(axis) for axis in (range(len(starts)) if axes is None else axes)]
-        cut = slice(int(starts[0]), int(ends[0]), 1 if steps is None else int(steps[0]))
-        if isinstance(form, _Sizes) and along == [0]:
-            self._sizes(node, form.items[cut])
-        elif isinstance(form, _Chosen) and along in ([1], [-1]):
-            columns = list(range(_COLUMNS))[cut]
-            self._keep(node, replace(form, is_table=False) if columns == [_BOXES] else None)
-        elif isinstance(form, _Rows) and form.axis not in [axis % form.rank for axis in along]:
+        elif isinstance(form, _Rows) and axes is not None and form.axis not in [axis % form.rank for axis in axes]:
             self._keep(node, replace(form, data=None))
         else:
             raise _UnknownUse
-
-    def _split(self, node: onnx.NodeProto) -> None:
-        form = self._forms.get(node.input[0])
-        if not isinstance(form, _Rows) or graphs.attribute(node, "axis", 0) % form.rank == form.axis:
-            raise _UnknownUse
-        self._keep(node, replace(form, data=None))
 
     def _concat(self, node: onnx.NodeProto) -> None:
         forms, axis = [self._forms.get(name) for name in node.input], graphs.attribute(node, "axis", 0)
@@ -499,7 +473,7 @@ class _Selections:
             kept = [axis for axis in range(form.rank) if axis not in reduced or graphs.attribute(node, "keepdims", 1)]
             self._keep(node, _Rows(parts=form.parts, axis=kept.index(form.axis), rank=len(kept)))
             return
-        if node.op_type != "ReduceMax" or len(reduced) < form.rank:
+        if len(reduced) < form.rank:
             raise _UnknownUse
         kept_rows = self._e.reshape(self._rows_kept(form), [-1, *[1] * (form.rank - form.axis - 1)])
         chosen = self._e.emit("Where", [kept_rows, node.input[0], self._e.constant(-np.inf)])
@@ -553,10 +527,9 @@ class _Selections:
 
 _METHODS: Mapping[str, str] = {
     **dict.fromkeys(_BY_ELEMENT, "_by_element"),
-    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceSum"), "_reduced"),
     "Concat": "_concat", "ConstantOfShape": "_filled", "Flatten": "_flatten", "Gather": "_gather",
     "GatherND": "_gather_nd", "If": "_branch", "ArgMax": "_largest_place", "NonMaxSuppression": "_choose",
-    "ReduceMin": "_least", "ReduceProd": "_product", "Reshape": "_reshape", "Shape": "_shape", "Size": "_product",
-    "Slice": "_slice", "Split": "_split", "Squeeze": "_squeeze", "TopK": "_top_k", "Transpose": "_transpose",
+    "ReduceMax": "_reduced", "ReduceMin": "_least", "ReduceProd": "_product", "Reshape": "_reshape", "Shape": "_shape",
+    "Slice": "_slice", "Squeeze": "_squeeze", "TopK": "_top_k", "Transpose": "_transpose",
     "Unsqueeze": "_unsqueeze",
 }  # fmt: skip

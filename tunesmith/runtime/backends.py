@@ -43,6 +43,8 @@ class Backend(ABC):
     def run(self, inputs: list[Any], outputs: list[Any] | None) -> list[Any]:
         """Write the outputs to ``outputs``, except to places that are None, or return new arrays.
 
+        ``outputs`` is None for a model of which only the results have all shapes.
+
         Raises RunError, and NoSuchSize.
         """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
-VERSIONS = (2, 1)
-"""From the newest: libraries of earlier releases have the first version alone."""
+VERSIONS = (3, 2, 1)
+"""From the newest: libraries of earlier releases have fewer."""
 UNSUPPORTED_CPU = 2
 NO_SUCH_SIZE = 5
 ALL_ENTRIES = -1
@@ -58,6 +58,8 @@ class Sizes(Structure):
         ("values", POINTER(c_int64)),
         ("input_axes", POINTER(POINTER(c_int32))),
         ("output_axes", POINTER(POINTER(c_int32))),
+        # Since version 3:
+        ("open_axes", POINTER(POINTER(c_int32))),
     )
 
 
@@ -84,6 +86,8 @@ class Api(Structure):
         ("sizes", POINTER(Sizes)),
         ("shapes", CFUNCTYPE(c_int, c_void_p, _SHAPES, c_int32, _SHAPES, c_int32)),
         ("run_shapes", CFUNCTYPE(c_int, c_void_p, c_void_p, _SHAPES, c_int32, c_void_p, c_int32)),
+        # Since version 3:
+        ("run_open", CFUNCTYPE(c_int, *_RUN, _SHAPES)),
     )
 
 

@@ -24,6 +24,10 @@ def opened(
         from tunesmith.runtime import sizes
 
         return sizes.SizedLibrary(api, options)
+    if api.version > 2 and api.sizes.contents.open_axes:
+        from tunesmith.runtime import sizes
+
+        return sizes.OpenLibrary(api, options)
     return Library(api, options)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from tunesmith.runtime import libraries, loading
 from tunesmith.runtime.backends import Backend, BackendUnavailable, RunError
 from tunesmith.runtime.libraries import Library
-from tunesmith.runtime.tensors import NoSuchSize, TensorInfo
+from tunesmith.runtime.tensors import NoSuchSize, Tensor, TensorInfo
 
 __all__ = ["InferenceSession", "ModelMetadata", "NoSuchSize", "RunError", "TensorInfo"]
 
@@ -157,9 +157,21 @@ class InferenceSession:
         if out and not out.keys() <= set(names):
             raise ValueError(f"out has {', '.join(out)}; the outputs asked for are {', '.join(names)}")
         shapes = dict(zip(self._names, self._model.output_shapes(inputs), strict=True))
+        if any(each.is_open and shapes[each.name] is None for each in self._outputs):
+            return self._run_open(names, inputs, out or {})
         made = {name: self._output(name, shapes.get(name), out) for name in names}
         self._model.run(inputs, [made.get(name) for name in self._names])
         return [made[name] for name in names]
+
+    def _run_open(self, names: Sequence[str], inputs: list[Any], out: Mapping[str, Any]) -> list[Any]:
+        """Run a model of which only the results have all shapes."""
+        wanted = [self._tensor(name) for name in names]
+        found = dict(zip(self._names, self._model.run(inputs, None), strict=True))
+        for each in wanted:
+            if each.name in out:
+                each.writable(out[each.name], found[each.name].shape)[...] = found[each.name]
+                found[each.name] = out[each.name]
+        return [found[name] for name in names]
 
     def time(self, input_feed: Mapping[str, Any], *, number: int = 1, repeat: int = 1) -> list[float]:
         """Return seconds per run, one value per repeat, each the mean of ``number`` runs, after a warm-up run.
@@ -216,9 +228,14 @@ class InferenceSession:
 
     def _output(self, name: str, shape: tuple[int, ...] | None, out: Mapping[str, Any] | None) -> Any:
         """Return the caller's array for an output, of a shape if it varies, or a new one. Raises ValueError."""
+        tensor = self._tensor(name)
+        return tensor.writable(out[name], shape) if out and name in out else tensor.empty(shape)
+
+    def _tensor(self, name: str) -> Tensor:
+        """Return an output. Raises ValueError."""
         for each in self._outputs:
             if each.name == name:
-                return each.writable(out[name], shape) if out and name in out else each.empty(shape)
+                return each
         raise ValueError(f"the model has no output {name!r}; it has {', '.join(self._names)}")
 
 

@@ -1,8 +1,9 @@
-"""Libraries with entry points for several sizes, and sessions of all of them."""
+"""Libraries of several sizes: with entry points for several of the inputs, or with outputs whose size a run decides."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -115,6 +116,52 @@ class SizedLibrary(Library):
 
 
 _COMMON = ("threads", "spin", "pin")
+
+
+class OpenLibrary(Library):
+    """A library whose runs decide the shapes of outputs. Its own description has the largest."""
+
+    def __init__(self, api: interface.Api, options: interface.Options) -> None:
+        """Raises LoadError."""
+        super().__init__(api, options)
+        open_axes = api.sizes.contents.open_axes
+        self._largest = self.outputs
+        self.outputs = [_open(each, open_axes[place]) for place, each in enumerate(self._largest)]
+
+    def run(self, inputs: list[Any], outputs: list[Any] | None) -> list[Any]:  # noqa: ARG002 - as the port has it
+        made, shapes = [each.empty() for each in self._largest], self._room()
+        self._call(self._api.run_open, inputs, made, shapes)
+        return [_first(array, shapes[place]) for place, array in enumerate(made)]
+
+    def repeated(self, inputs: list[Any]) -> Callable[[], None]:
+        held = [each.empty() for each in self.inputs]
+        for array, given in zip(held, inputs, strict=True):
+            array[...] = given
+        made, shapes = [each.empty() for each in self._largest], self._room()
+        run = self._api.run_open
+        arguments = (self._session, words(held), len(held), words(made), len(made), shapes)
+
+        # ``arrays`` keeps them alive: C's description does not.
+        def once(arrays: tuple[list[Any], list[Any]] = (held, made)) -> None:  # noqa: ARG001
+            if run(*arguments):
+                raise RunError(self._error())
+
+        return once
+
+    def _room(self) -> Any:
+        """Return room for the shapes of the outputs."""
+        return _pointers([(0,) * len(each.info.shape) for each in self._largest])
+
+
+def _open(tensor: Tensor, axes: Any) -> Tensor:
+    name, shape, _, dtype = tensor.info
+    return Tensor(name, dtype, [size if axes[axis] < 0 else None for axis, size in enumerate(shape)])
+
+
+def _first(array: Any, sizes: Any) -> Any:
+    """Return the beginning of an array as one of another shape."""
+    shape = sizes[: array.ndim]
+    return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 def _varying(tensor: Tensor, place: int, entries: Sequence[Any]) -> Tensor:

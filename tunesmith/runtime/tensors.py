@@ -42,6 +42,11 @@ class Tensor:
         self._shape: tuple[Any, ...] = tuple(shape)
         self._bytes = math.prod(size for size in shape if isinstance(size, int)) * self._dtype.itemsize
 
+    @property
+    def is_open(self) -> bool:
+        """Whether only a run, or the shapes of its inputs, decide the shape."""
+        return not all(isinstance(size, int) for size in self._shape)
+
     def empty(self, shape: tuple[int, ...] | None = None) -> Any:
         """Return an uninitialized array: if it is large, at an aligned address, as numpy's own start anywhere.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, tirx
 
 from tuner.engines.protocol.messages import Json
-from tuner.engines.relax import cuda, importing, kernels, plans, records, schedules, targets
+from tuner.engines.relax import cuda, importing, kernels, open_sizes, plans, records, schedules, targets
 from tuner.engines.relax.graph import lowering
 from tuner.engines.relax.modules import reading
 from tuner.engines.relax.release import RELEASE
@@ -31,6 +31,15 @@ _EXECUTABLE, _BLOB = "devc.o", "__tvm_ffi__library_bin"
 _KERNELS = "lib0.o"
 """Object file that TVM writes first."""
 _TRIES = 3
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What is known of the memory that a build's kernels need, once it is built."""
+
+    workspaces: Workspaces = field(default_factory=lambda: Workspaces(RELEASE))
+    largest: dict[int, int] = field(default_factory=dict)
+    """As ``open_sizes.largest`` returns it."""
 
 
 def tools(target: Any, form: str) -> compiling.Tools:
@@ -62,14 +71,14 @@ def compile_model(
         # Schedules may rearrange the weights, so that those as imported serve nothing.
         imported = replace(imported, module=None)
         module = lowering.finish(schedules.apply(module, build.target), build.target)
-        workspaces = Workspaces(RELEASE)
-        executable = _build(module, build.target, form, workspaces)
+        memory = _Memory()
+        executable = _build(module, build.target, form, memory)
     device = "cuda" if targets.is_gpu(build.target) else "cpu"
     folder = Path(out_dir)
     with compiling.exported(executable, None if form == "system-lib" else _packer(programs)) as objects:
         del executable, module
         files = _write(objects, imported, folder, form, programs, device)
-        files += _write_library(objects, imported, folder, form, programs, facts, device, workspaces, is_part=is_part)
+        files += _write_library(objects, imported, folder, form, programs, facts, device, memory, is_part=is_part)
     return files, lines
 
 
@@ -131,7 +140,7 @@ def _write_library(
     programs: compiling.Tools,
     facts: Facts,
     device: str,
-    workspaces: Workspaces,
+    memory: _Memory,
     *,
     is_part: bool,
 ) -> list[str]:
@@ -145,7 +154,8 @@ def _write_library(
             raise NotStandalone("CUDA" if device == "cuda" else "its executable")
         blob = elf.content(executable, _BLOB)
         symbols = {symbol for path in kernels for symbol in elf.symbols(Path(path))}
-        return workspaces.add_to(plans.read(blob, symbols, imported.inputs, imported.outputs))
+        plan = plans.read(blob, symbols, imported.inputs, imported.outputs, memory.largest)
+        return memory.workspaces.add_to(plan)
 
     kept = replace(objects, paths=kernels)
     return libraries.write(plan, kept, facts, folder, programs, form, imported.operators, is_part=is_part)
@@ -191,11 +201,16 @@ def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list
     return module, list(used.values())
 
 
-def _build(module: Any, target: Any, form: str, workspaces: Workspaces) -> Any:
+def _build(module: Any, target: Any, form: str, memory: _Memory) -> Any:
+    @tvm.transform.module_pass(opt_level=0)
+    def note(lowered: Any, _: Any) -> Any:
+        memory.largest.update(open_sizes.largest(lowered))
+        return lowered
+
     def make() -> Any:
         with target:
             # Passes over the network look into functions as they were scheduled.
-            pipeline = tvm.transform.Sequential([_lower_calls(target), kernels.finishing(target)])
+            pipeline = tvm.transform.Sequential([_lower_calls(target), note, kernels.finishing(target)])
             return relax.build(
                 module,
                 target,
@@ -205,7 +220,7 @@ def _build(module: Any, target: Any, form: str, workspaces: Workspaces) -> Any:
             )
 
     assertions = compiling.needs_assertions(form)
-    return compiling.build(RELEASE, make, assertions=assertions, instruments=[workspaces.instrument])
+    return compiling.build(RELEASE, make, assertions=assertions, instruments=[memory.workspaces.instrument])
 
 
 def _lower_calls(target: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.engines.protocol.messages import Json
@@ -22,26 +24,59 @@ from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStanda
 _MAIN = "main"
 PREFIX = "__tvm_ffi_"
 """Of the symbols of kernels."""
-_EQUAL, _ANY = 0, 3
-"""What ``match_shape`` does with a size: compare it with a constant, or nothing. The rest is for symbolic shapes."""
+_EQUAL, _STORE, _NOTHING = 0, 1, 2
+"""What ``match_shape`` does with a size: compare it with a number, keep it, or nothing."""
+_LOAD = 1
+"""What ``make_shape`` and ``make_prim_value`` do for a size that was kept; else they have the number itself."""
+_SELECTS = "relax.run."
+"""Prefix of functions of TVM's runtime that return as many rows as the values say."""
+_READ_SIZES = "tunesmith_read_sizes"
+"""Kernel of the libraries' own, in ``c/open.c``."""
 
 
-def read(blob: bytes | memoryview, symbols: Collection[str], inputs: Sequence[Json], outputs: Sequence[Json]) -> Plan:
+def read(
+    blob: bytes | memoryview,
+    symbols: Collection[str],
+    inputs: Sequence[Json],
+    outputs: Sequence[Json],
+    largest: Mapping[int, int],
+) -> Plan:
     """Return the plan of an executable, in the form in which it is linked into libraries.
 
     ``symbols`` are defined in the objects of its kernels. ``inputs`` and ``outputs`` are ``{name, dtype, shape}`` in
-    the order of arguments and results. Raises NotStandalone.
+    the order of arguments and results, ``largest`` as ``open_sizes.largest`` returns it. Raises NotStandalone.
     """
-    return _Reader(executables.read(blob), symbols, inputs).plan(outputs)
+    return _Reader(executables.read(blob), symbols, inputs, largest).plan(outputs)
+
+
+@dataclass(frozen=True)
+class _Size:
+    """A size that a run decides."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class _Values:
+    """A shape that is the content of a tensor."""
+
+    tensor: int
 
 
 class _Reader:
-    """Registers hold positions of tensors (int), lists of these, shapes, or None."""
+    """Registers hold positions of tensors (int), lists of these, shapes (tuples, or _Values), or None."""
 
-    def __init__(self, executable: Executable, symbols: Collection[str], inputs: Sequence[Json]) -> None:
+    def __init__(
+        self, executable: Executable, symbols: Collection[str], inputs: Sequence[Json], largest: Mapping[int, int]
+    ) -> None:
         self._executable = executable
         self._symbols = symbols
         self._inputs = inputs
+        self._largest = largest
+        self._known: set[int] = set()
+        """Sizes that a run decides but that can only be the largest."""
+        self._sizes = 0
+        self._heap_at: int | None = None
         self._tensors: list[Tensor] = []
         self._constants: list[bytes | memoryview] = []
         self._places: dict[int, int] = {}
@@ -55,10 +90,13 @@ class _Reader:
             "check_tensor_info": lambda *_: None,
             "copy": lambda value: value,
             "kill_object": lambda *_: None,
+            "make_prim_value": self._number,
+            "make_shape": self._shape,
             "make_tuple": lambda *values: list(values),
             "match_shape": self._match,
             "null_value": lambda *_: None,
             "reshape": self._reshape,
+            "tensor_to_shape": lambda given: _Values(self._tensor(given)),
             "tuple_getitem": lambda values, place: values[place.value],
         }
 
@@ -73,13 +111,14 @@ class _Reader:
             raise NotStandalone("other outputs than the model's")
         return Plan(
             convention=Convention.FFI,
-            tensors=self._tensors,
+            tensors=[self._settled(each) for each in self._tensors],
             calls=self._calls,
             inputs=list(range(len(self._inputs))),
             outputs=results,
             input_names=[spec["name"] for spec in self._inputs],
             output_names=[spec["name"] for spec in outputs],
             constants=self._constants,
+            sizes=self._sizes,
         )
 
     def _run(self, main: Function) -> list[int]:
@@ -104,6 +143,8 @@ class _Reader:
                 raise NotStandalone(f"functions of TVM's runtime: {function.name}")
             return self._builtins[name](*arguments)
         symbol = PREFIX + function.name
+        if function.name.startswith(_SELECTS):
+            raise UnknownSizes
         if symbol not in self._symbols:
             raise NotStandalone(f"functions of TVM's runtime: {function.name}")
         tensors = tuple(self._tensor(each) for each in arguments)
@@ -122,32 +163,83 @@ class _Reader:
 
     def _constant(self, number: int, constant: Array) -> int:
         if number not in self._places:
-            at = len(self._constants)
-            self._places[number] = self._add(constant.dtype, constant.shape, Kind.CONSTANT, at)
-            self._constants.append(constant.content)
+            self._places[number] = self._add_constant(constant)
         return self._places[number]
+
+    def _add_constant(self, constant: Array) -> int:
+        self._constants.append(constant.content)
+        return self._add(constant.dtype, constant.shape, Kind.CONSTANT, len(self._constants) - 1)
 
     def _alloc(self, _storage: Any, _offset: Any, shape: Any, dtype: Any) -> int:
         if not isinstance(dtype, DType):
             raise NotStandalone("tensors of types that only a run decides")
         self._buffers += 1
-        return self._add(dtype.name, _fixed(shape), Kind.SCRATCH, self._buffers)
+        return self._add(dtype.name, shape, Kind.SCRATCH, self._buffers)
 
     def _reshape(self, given: Any, shape: Any) -> int:
         source = self._tensors[self._tensor(given)]
-        return self._add(source.dtype, _fixed(shape), source.kind, source.index)
+        return self._add(source.dtype, shape, source.kind, source.index)
 
-    def _heap(self, *_: Any) -> None:
-        raise UnknownSizes
+    def _heap(self, _: Any, count: Any) -> int:
+        self._sizes = count.value
+        self._heap_at = self._add("int64", (self._sizes,), Kind.SIZES, 0)
+        return self._heap_at
 
-    def _match(self, _given: Any, _heap: Any, _rank: Any, *rules: Any) -> None:
+    def _shape(self, _heap: Any, _rank: Any, *rules: Any) -> tuple[int | _Size, ...]:
+        return tuple(_Size(value) if code == _LOAD else value for code, value in _pairs(rules))
+
+    def _number(self, _heap: Any, code: Any, value: Any) -> int:
+        if code.value != _LOAD:
+            raise NotStandalone("numbers as arguments")
+        return self._add("int64", (), Kind.SIZE, value.value)
+
+    def _match(self, given: Any, _heap: Any, _rank: Any, *rules: Any) -> None:
+        """Let the run read sizes, and check those that it decides. Others are as the engine checked them."""
         # The last argument is the text of the error.
-        codes = [code.value for code in rules[:-1:2] if isinstance(code, _Immediate)]
-        if not set(codes) <= {_EQUAL, _ANY}:
-            raise UnknownSizes
+        pairs = _pairs(rules[:-1])
+        source: Any = given.tensor if isinstance(given, _Values) else self._heap_at
+        places = range(len(pairs)) if isinstance(given, _Values) else self._open(given, len(pairs))
+        read: list[int] = []
+        for place, (code, value) in zip(places, pairs, strict=True):
+            if code not in (_EQUAL, _STORE, _NOTHING) or (place is None and code == _STORE):
+                raise UnknownSizes
+            if place is not None and code == _STORE:
+                read += [place, value, 0, self._most(value)]
+            elif place is not None and code == _EQUAL:
+                read += [place, -1, value, value]
+                # Kernels before the check may fill the room for the largest size.
+                if not isinstance(given, _Values) and value == self._most(place):
+                    self._known.add(place)
+        if read:
+            self._read_sizes(source, read)
 
-    def _add(self, dtype: str, shape: tuple[int, ...], kind: Kind, index: int) -> int:
-        self._tensors.append(Tensor(dtype=dtype, shape=shape, kind=kind, index=index))
+    def _settled(self, tensor: Tensor) -> Tensor:
+        """Return a tensor without sizes that are known after all."""
+        return replace(tensor, open=_open_axes(None if place in self._known else place for place in tensor.open))
+
+    def _open(self, given: Any, rank: int) -> Sequence[int | None]:
+        if isinstance(given, tuple):
+            return [each.position if isinstance(each, _Size) else None for each in given]
+        return self._tensors[self._tensor(given)].open or [None] * rank
+
+    def _read_sizes(self, source: Any, read: Sequence[int]) -> None:
+        rules = Array(dtype="int64", shape=(len(read) // 4, 4), content=struct.pack(f"<{len(read)}q", *read))
+        arguments = (self._tensor(source), self._add_constant(rules), self._tensor(self._heap_at))
+        self._calls.append(Call(symbol=_READ_SIZES, name="read sizes", arguments=arguments))
+
+    def _most(self, size: int) -> int:
+        if size not in self._largest:
+            raise UnknownSizes
+        return self._largest[size]
+
+    def _add(self, dtype: str, shape: Any, kind: Kind, index: int) -> int:
+        if not isinstance(shape, tuple):
+            raise UnknownSizes
+        largest = tuple(self._most(each.position) if isinstance(each, _Size) else each for each in shape)
+        if min(largest, default=0) < 0:
+            raise UnknownSizes
+        places = _open_axes(each.position if isinstance(each, _Size) else None for each in shape)
+        self._tensors.append(Tensor(dtype=dtype, shape=largest, kind=kind, index=index, open=places))
         return len(self._tensors) - 1
 
     def _tensor(self, value: Any) -> int:
@@ -156,12 +248,17 @@ class _Reader:
         return value
 
 
+def _open_axes(places: Iterable[int | None]) -> tuple[int | None, ...]:
+    """Return ``Tensor.open``."""
+    found = tuple(places)
+    return () if set(found) <= {None} else found
+
+
+def _pairs(rules: Sequence[Any]) -> list[tuple[int, int]]:
+    numbers = [each.value if isinstance(each, _Immediate) else -1 for each in rules]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
 class _Immediate:
     def __init__(self, value: int) -> None:
         self.value = value
-
-
-def _fixed(shape: Any) -> tuple[int, ...]:
-    if not isinstance(shape, tuple) or min(shape, default=0) < 0:
-        raise UnknownSizes
-    return shape

@@ -57,6 +57,9 @@ def write(
 def _write(
     plan: Plan, objects: Objects, facts: Facts, folder: Path, programs: Tools, form: str, *, is_part: bool
 ) -> list[str]:
+    if is_part and plan.open_axes:
+        # Sizes of outputs are either those of inputs or what a run decides.
+        raise UnknownSizes
     if programs.c_compiler is None:
         raise NotStandalone("linking: no C compiler for the target was found")
     binutils = None

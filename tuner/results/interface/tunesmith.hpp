@@ -10,6 +10,10 @@
 //     tunesmith::session session(model, {TUNESMITH_ALL_ENTRIES});
 //     std::vector<tunesmith::shape> shapes = {{6, 3, 224, 224}}, made = session.shapes(shapes);
 //     session.run({images}, shapes, {scores});
+//
+// A library of which a run decides the shapes of outputs; buffers have room for the largest:
+//
+//     std::vector<tunesmith::shape> made = session.run_open({image}, {boxes});
 #ifndef TUNESMITH_HPP
 #define TUNESMITH_HPP
 
@@ -117,14 +121,19 @@ class session {
     run(inputs.data(), inputs.size(), outputs.data(), outputs.size());
   }
 
+  // Run, and return the shapes of the outputs.
+  std::vector<shape> run_open(const std::vector<input> &inputs, const std::vector<output> &outputs) {
+    std::vector<shape> made = ranks();
+    check(api_->run_open(session_, inputs.data(), static_cast<std::int32_t>(inputs.size()), outputs.data(),
+                         static_cast<std::int32_t>(outputs.size()), written(made).data()));
+    return made;
+  }
+
   // The shapes of the outputs for inputs of these shapes.
   std::vector<shape> shapes(const std::vector<shape> &inputs) const {
-    std::vector<shape> made;
-    std::vector<std::int64_t *> written;
-    for (std::int32_t i = 0; i < entry_->output_count; ++i) made.emplace_back(entry_->outputs[i].rank);
-    for (shape &each : made) written.push_back(each.data());
-    check(api_->shapes(session_, pointers(inputs).data(), static_cast<std::int32_t>(inputs.size()), written.data(),
-                       static_cast<std::int32_t>(written.size())));
+    std::vector<shape> made = ranks();
+    check(api_->shapes(session_, pointers(inputs).data(), static_cast<std::int32_t>(inputs.size()),
+                       written(made).data(), entry_->output_count));
     return made;
   }
   // Run on inputs of these shapes.
@@ -136,6 +145,17 @@ class session {
   }
 
  private:
+  // Room for the shapes of the outputs, and where it lies.
+  std::vector<shape> ranks() const {
+    std::vector<shape> made;
+    for (std::int32_t i = 0; i < entry_->output_count; ++i) made.emplace_back(entry_->outputs[i].rank);
+    return made;
+  }
+  static std::vector<std::int64_t *> written(std::vector<shape> &made) {
+    std::vector<std::int64_t *> addresses;
+    for (shape &each : made) addresses.push_back(each.data());
+    return addresses;
+  }
   // Checks the ranks, which C's functions take for granted.
   std::vector<const std::int64_t *> pointers(const std::vector<shape> &shapes) const {
     std::vector<const std::int64_t *> made;

@@ -366,24 +366,81 @@ def test_kernels_get_their_workspaces_from_the_arena(twin: Twin, reference: Engi
     [(models.nonzero_places, "NonZero (1×)"), (models.suppressed, "NonMaxSuppression (1×)")],
     ids=["NonZero", "NonMaxSuppression"],
 )
-def test_a_count_that_depends_on_values_is_named(
-    twin: Twin, reference: EngineSession, tmp_path: Path, model: Callable[[], bytes], operator: str
+def test_the_graph_executor_has_no_counts_that_depend_on_values(
+    relay_twin: Twin, reference: EngineSession, tmp_path: Path, model: Callable[[], bytes], operator: str
 ) -> None:
-    """Relax's virtual machine runs such models, TVM's graph executor and libraries do not."""
-    prepared, specs = asking.prepare(reference, model(), tmp_path)
+    prepared, _ = asking.prepare(reference, model(), tmp_path)
+    params = {**relay_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
+    refused = asking.refusal(relay_twin.session, "compile", params)
+    assert refused.engine_code == "compile_failed"
+    assert f"depend on values: {operator}." in str(refused.hint)
+
+
+def test_a_count_without_a_limit_needs_tvm(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, specs = asking.prepare(reference, models.nonzero_places(), tmp_path)
     out = tmp_path / "out"
-    params = {**twin.place, "model": str(prepared), "records": None, "out_dir": str(out)}
-    if twin.name == "relay":
-        refused = asking.refusal(twin.session, "compile", params)
-        assert refused.engine_code == "compile_failed"
-        assert f"depend on values: {operator}." in str(refused.hint)
-        return
-    answer = twin.session.request("compile", params, timeout=200)
-    assert "libmodel.so" not in answer["files"]
-    assert "needs-tvm.txt" in answer["files"]
-    assert (out / "needs-tvm.txt").read_text() == f"tensors whose sizes only a run decides: {operator}\n"
+    files = asking.build(relax_twin.session, relax_twin.place, out, model=str(prepared))["files"]
+    assert "libmodel.so" not in files
+    assert "needs-tvm.txt" in files
+    assert (out / "needs-tvm.txt").read_text() == "tensors whose sizes only a run decides: NonZero (1×)\n"
     inputs = asking.make_inputs(reference, specs, tmp_path)
-    assert asking.agrees(twin.session, out, reference, prepared, inputs, tmp_path)
+    assert asking.agrees(relax_twin.session, out, reference, prepared, inputs, tmp_path)
+
+
+@pytest.mark.parametrize("least", [0.2, 2.0], ids=["some", "none"])
+def test_a_run_decides_the_shapes_of_outputs(
+    relax_twin: Twin, reference: EngineSession, tmp_path: Path, least: float
+) -> None:
+    """Boxes that are chosen of those whose scores exceed ``least``."""
+    prepared, specs = asking.prepare(reference, models.suppressed(least=least), tmp_path)
+    out = tmp_path / "out"
+    files = asking.build(relax_twin.session, relax_twin.place, out, model=str(prepared))["files"]
+    assert "libmodel.so" in files
+    for seed in range(3):
+        inputs = asking.make_inputs(reference, specs, tmp_path, seed)
+        assert_equal_to_tvm("relax", out, inputs, tmp_path)
+        assert asking.agrees(relax_twin.session, out, reference, prepared, inputs, tmp_path)
+    told = asking.inside("onnx", SHAPES, out / "libmodel.so", inputs)
+    largest, made = json.loads(told)
+    assert largest == {"chosen": [None, 3], "kept": [None, 4]}
+    assert (made[0][0] > 0, made[0][0]) == (least < 1, made[1][0])
+
+
+SHAPES = """
+import json, sys
+import numpy as np
+from tunesmith.runtime import InferenceSession
+session = InferenceSession(sys.argv[1])
+feeds = dict(np.load(sys.argv[2]))
+found = session.run(None, feeds)
+kept = np.full(found[1].shape, -1, np.float32)
+assert session.run(["kept"], feeds, out={"kept": kept})[0] is kept and kept.tobytes() == found[1].tobytes()
+for wrong in (np.empty((3000, 4), np.float32), np.empty(kept.shape, np.float64)):
+    try:
+        session.run(None, feeds, out={"kept": wrong})
+    except ValueError as error:
+        assert str(list(kept.shape)) in str(error), error
+    else:
+        raise AssertionError(wrong.shape)
+try:
+    session.run(["other"], feeds)
+except ValueError as error:
+    assert "no output 'other'" in str(error)
+shapes = {output.name: output.shape for output in session.get_outputs()}
+print(json.dumps([shapes, [array.shape for array in found]]))
+"""
+
+
+def test_a_library_of_several_sizes_has_no_sizes_that_a_run_decides(
+    relax_twin: Twin, reference: EngineSession, tmp_path: Path
+) -> None:
+    prepared, _ = asking.prepare(reference, models.suppressed(), tmp_path)
+    files = asking.build(relax_twin.session, relax_twin.place, tmp_path / "out", model=str(prepared), part=True)[
+        "files"
+    ]
+    assert "model.part" not in files
+    need = (tmp_path / "out" / "needs-tvm.txt").read_text()
+    assert need == "tensors whose sizes only a run decides: NonMaxSuppression (1×)\n"
 
 
 TWO_MODELS = """

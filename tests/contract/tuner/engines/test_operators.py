@@ -104,6 +104,22 @@ def test_what_needs_tvm_becomes_no_operator(relax_twin: Twin, reference: EngineS
     assert refused.message.endswith("the model needs TVM for tensors whose sizes only a run decides: NonZero (1×)")
 
 
+def test_onnx_runtime_learns_the_shapes_that_a_run_decides(
+    relax_twin: Twin, reference: EngineSession, tmp_path: Path
+) -> None:
+    for least in (0.2, 2.0):
+        folder = tmp_path / str(least)
+        folder.mkdir()
+        prepared, specs = asking.prepare(reference, models.suppressed(least=least), folder)
+        params = {"model": str(prepared), "format": "onnx", "model_digest": "ef" * 32}
+        asking.build(relax_twin.session, relax_twin.place, folder / "out", **params)
+        inputs = asking.make_inputs(reference, specs, folder)
+        told = asking.inside("onnx", RUN, folder / "out", inputs, folder / "actual.npz")
+        assert told.endswith(" 4 [1, 20, 4]\n"), told
+        asking.run(relax_twin.session, folder / "out", inputs, folder / "expected.npz")
+        asking.assert_same_bytes(folder / "actual.npz", folder / "expected.npz")
+
+
 def test_the_operator_compiles_without_warnings(tmp_path: Path) -> None:
     source = operators.SOURCE
     warnings = ("-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror")

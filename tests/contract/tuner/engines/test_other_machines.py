@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import binaries
+from tests.support import binaries, models
 from tests.support.binaries import ARM, assert_old_glibc_alone, emulator
 from tests.support.tuner.engines import asking
 from tests.support.tuner.engines.fixtures import Twin, start
@@ -86,6 +86,19 @@ def test_the_library_engine_runs_it_under_an_emulator(
         assert output["passed"], output
     refused = asking.refusal(emulating, "time", {**params, "threads": 1, "repeat": 1})
     assert (refused.engine_code, "not timed" in refused.message) == ("emulation_failed", True)
+
+
+def test_a_run_under_an_emulator_decides_the_shapes_of_outputs(
+    emulating: EngineSession, relax_twin: Twin, reference: EngineSession, tmp_path: Path
+) -> None:
+    emulator()  # or skip
+    built, specs = asking.prepare(reference, models.suppressed(), tmp_path)
+    asking.build(relax_twin.session, relax_twin.place, tmp_path / "out", target=TARGET, model=str(built))
+    inputs, actual = asking.make_inputs(reference, specs, tmp_path), tmp_path / "actual.npz"
+    params = {"bundle": str(tmp_path / "out"), "inputs": str(inputs), "outputs": str(actual), "threads": 1}
+    emulating.request("run", {**params, "emulated": "aarch64"}, timeout=60)
+    outputs = asking.compare_with_model(reference, built, inputs, actual)
+    assert [output["passed"] for output in outputs] == [True, True], outputs
 
 
 FAULTY = """

@@ -23,7 +23,7 @@ from tuner.engines.runtime.library.source import Facts
 
 FILE = "model.part"
 _PLAN, _WEIGHTS, _DIGEST = "plan.json", "weights.bin", "digest"
-_VERSION = 1
+_VERSION = 2
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -144,7 +144,8 @@ def _read(path: Path, folder: Path) -> Part:
 def _plan(document: Json, weights: memoryview) -> Plan:
     convention = Convention(document["convention"])
     tensors = [
-        Tensor(**{**each, "shape": tuple(each["shape"]), "kind": Kind(each["kind"])}) for each in document["tensors"]
+        Tensor(**{**each, "shape": tuple(each["shape"]), "kind": Kind(each["kind"]), "open": tuple(each["open"])})
+        for each in document["tensors"]
     ]
     calls = [
         Call(**{**each, "arguments": tuple(each["arguments"]), "workspace": Workspace(**each["workspace"])})
@@ -159,4 +160,5 @@ def _plan(document: Json, weights: memoryview) -> Plan:
         input_names=document["input_names"],
         output_names=document["output_names"],
         constants=[weights[offset : offset + size] for offset, size in document["constants"]],
+        sizes=document["sizes"],
     )

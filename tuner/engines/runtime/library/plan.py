@@ -13,7 +13,7 @@ class NotStandalone(Exception):
 
 
 class UnknownSizes(NotStandalone):
-    """Sizes of tensors are not known before a run, and the C interface has fixed ones."""
+    """Sizes of tensors are not known before a run, nor how large they may become."""
 
     def __init__(self) -> None:
         super().__init__("tensors whose sizes only a run decides")
@@ -25,6 +25,10 @@ class Kind(StrEnum):
     INPUT = "input"
     CONSTANT = "constant"
     SCRATCH = "scratch"
+    SIZES = "sizes"
+    """The numbers that a run decides, int64 [n]."""
+    SIZE = "size"
+    """One of them, which kernels take as a number."""
 
 
 class Convention(StrEnum):
@@ -72,7 +76,11 @@ class Tensor:
     shape: tuple[int, ...]
     kind: Kind
     index: int
-    """Position of the input, constant or scratch buffer. Tensors with one buffer share its first bytes."""
+    """Position of the input, constant, scratch buffer or size. Tensors with one buffer share its first bytes."""
+    open: tuple[int | None, ...] = ()
+    """The position of the size of each axis among those that a run decides, or None; empty if none is decided so.
+
+    ``shape`` has the largest size of such an axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +115,19 @@ class Plan:
     input_names: Sequence[str]
     output_names: Sequence[str]
     constants: Sequence[bytes | memoryview]
+    sizes: int = 0
+    """How many sizes a run decides."""
+
+    @property
+    def open_axes(self) -> list[tuple[int | None, ...]]:
+        """Of each axis of each output, the position of its size among those that a run decides, or None.
+
+        Empty if a run decides no output's size.
+        """
+        outputs = [self.tensors[number] for number in self.outputs]
+        return (
+            [each.open or (None,) * len(each.shape) for each in outputs] if any(each.open for each in outputs) else []
+        )
 
     def bytes_of(self, tensor: Tensor) -> int:
         """Raises NotStandalone for a type without a fixed layout."""

@@ -96,11 +96,14 @@ def entry(number: int, made: Entry) -> str:
     calls, first = [], 0
     for place, call in enumerate(plan.calls):
         sizes = (f"{planned.workspaces.get(place, 0)}u", f"{call.workspace.first}u", f"{call.workspace.other}u")
-        calls.append(_row(_identifier(call.symbol), first, len(call.arguments), *sizes))
+        is_open = any(_is_open(plan.tensors[number]) for number in call.arguments)
+        calls.append(_row(_identifier(call.symbol), first, len(call.arguments), int(is_open), *sizes))
         first += len(call.arguments)
     longest = max((len(call.arguments) for call in plan.calls), default=0)
     steps = ("calls", "arguments", len(arguments), longest)
-    tables = _row(plan.convention, "tensors", len(tensors), *steps, "copies", len(planned.copies))
+    open_axes = sum(len(each.open) for each in plan.tensors)
+    ends = ("copies", len(planned.copies), "outputs", plan.sizes, open_axes)
+    tables = _row(plan.convention, "tensors", len(tensors), *steps, *ends)
     return "\n".join(
         [
             '#include <stddef.h>\n\n#include "plan.h"\n',
@@ -110,6 +113,7 @@ def entry(number: int, made: Entry) -> str:
             _table("uint32_t", "arguments", map(str, arguments)),
             _table("plan_call", "calls", calls),
             _table("plan_copy", "copies", (_row(*copy) for copy in planned.copies)),
+            _table("uint32_t", "outputs", map(str, plan.outputs)),
             f"extern const plan_entry {symbol(number)};",
             f"const plan_entry {symbol(number)} = {tables};\n",
         ]
@@ -139,11 +143,14 @@ def model(
         *map(_text, (facts.model, facts.toolchain, facts.target)),
         *(facts.threads, f"{weight_bytes}u", "entries", len(entries)),
     )
-    sized = ("{NULL, 0, NULL, NULL, NULL}", "NULL", "NULL", "NULL")
+    sized = (_row("NULL", 0, "NULL", "NULL", "NULL", "NULL"), "NULL", "NULL", "NULL")
     if sizes:
         tables += _sizes(sizes, entries[0].plan)
-        dimensions = _row("dimensions", len(sizes.dimensions), "values", "input_axes", "output_axes")
+        dimensions = _row("dimensions", len(sizes.dimensions), "values", "input_axes", "output_axes", "NULL")
         sized = (dimensions, "seconds", "inputs", "outputs")
+    elif open_axes := entries[0].plan.open_axes:
+        tables += _axes("open_axes", open_axes)
+        sized = (_row("NULL", 0, "NULL", "NULL", "NULL", "open_axes"), *sized[1:])
     file = (_text(outside.name), "digest") if outside else ("NULL", "NULL")
     return "\n".join(
         [
@@ -182,19 +189,26 @@ def _sizes(sizes: Sizes, plan: Plan) -> list[str]:
     ]
 
 
+def _is_open(tensor: Tensor) -> bool:
+    return bool(tensor.open) or tensor.kind is Kind.SIZE
+
+
 def _axes(name: str, axes: Sequence[Sequence[int | None]]) -> list[str]:
-    rows = []
-    for number, each in enumerate(axes):
-        rows.append(_table("int32_t", f"{name}{number}", ("-1" if axis is None else str(axis) for axis in each)))
+    rows = [_positions(f"{name}{number}", each) for number, each in enumerate(axes)]
     return [*rows, _table("int32_t *const", name, (f"{name}{number}" for number in range(len(axes))))]
 
 
+def _positions(name: str, axes: Iterable[int | None]) -> str:
+    return _table("int32_t", name, ("-1" if axis is None else str(axis) for axis in axes))
+
+
 class _Shapes:
-    """C arrays of shapes, each once."""
+    """C arrays of shapes, and of the positions of open sizes, each once."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._known: dict[tuple[int, ...], str] = {}
+        self._open: dict[tuple[int | None, ...], str] = {}
 
     def __call__(self, shape: tuple[int, ...]) -> str:
         if shape not in self._known:
@@ -203,11 +217,19 @@ class _Shapes:
             self.lines.append(f"static const int64_t {name}[] = {_row(*shape) if shape else '{0}'};")
         return self._known[shape]
 
+    def open(self, axes: tuple[int | None, ...]) -> str:
+        if axes and axes not in self._open:
+            name = self._open[axes] = f"open{len(self._open)}"
+            self.lines.append(_positions(name, axes))
+        return self._open[axes] if axes else "NULL"
+
 
 def _tensor(plan: Plan, tensor: Tensor, planned: Memory, offsets: Sequence[int], shapes: _Shapes) -> str:
     place, at = _place(tensor, planned, offsets)
     kind = dtype(tensor.dtype, plan.convention)
-    return _row(place, kind.code, kind.bits, len(tensor.shape), shapes(tensor.shape), f"{at}u")
+    return _row(
+        place, kind.code, kind.bits, len(tensor.shape), shapes(tensor.shape), f"{at}u", shapes.open(tensor.open)
+    )
 
 
 def _place(tensor: Tensor, planned: Memory, offsets: Sequence[int]) -> tuple[str, int]:
@@ -215,6 +237,10 @@ def _place(tensor: Tensor, planned: Memory, offsets: Sequence[int]) -> tuple[str
         return "PLACE_INPUT", tensor.index
     if tensor.kind is Kind.CONSTANT:
         return "PLACE_WEIGHTS", offsets[tensor.index]
+    if tensor.kind is Kind.SIZES:
+        return "PLACE_SIZES", 0
+    if tensor.kind is Kind.SIZE:
+        return "PLACE_SIZE", tensor.index
     if tensor.index in planned.in_output:
         return "PLACE_OUTPUT", planned.in_output[tensor.index]
     # A tensor that no call uses has no place, and needs none.

@@ -17,8 +17,12 @@ RESULTS = [{"name": "y", "dtype": "float32", "shape": [6]}, {"name": "z", "dtype
 NAMES = [
     "main", "vm.builtin.match_shape", "vm.builtin.alloc_storage", "vm.builtin.alloc_tensor", "scale",
     "vm.builtin.reshape", "vm.builtin.null_value", "vm.builtin.make_tuple", "vm.builtin.call_tir_dyn", "elsewhere",
+    "vm.builtin.alloc_shape_heap", "vm.builtin.tensor_to_shape", "vm.builtin.make_shape", "vm.builtin.make_prim_value",
+    "relax.run.nonzero",
 ]  # fmt: skip
-MATCH, STORAGE, TENSOR, SCALE, RESHAPE, NULL, TUPLE, DYNAMIC, ELSEWHERE = range(1, 10)
+MATCH, STORAGE, TENSOR, SCALE, RESHAPE, NULL, TUPLE, DYNAMIC, ELSEWHERE, HEAP, VALUES, MAKE, NUMBER, SELECT = range(
+    1, 15
+)
 
 
 def number(value: int) -> bytes:
@@ -58,6 +62,8 @@ def call(function: int, target: int, *arguments: int) -> list[int]:
     return [1, target, function, len(arguments), *arguments]
 
 
+LARGEST = {0: 7, 1: 3, 2: 14}
+"""The most that numbers of the shape heap can be."""
 CONSTANTS = [shape(64), shape(2, 3), FLOAT, shape(6), tensor(1.0, 2.0), struct.pack("<i", 65) + text("of x")]
 STRAIGHT = [
     call(MATCH, VOID, register(0), VOID, *map(immediate, (2, 0, 2, 0, 3)), constant(5)),
@@ -96,7 +102,7 @@ def blob(instructions: list[list[int]], *, version: str = "0.14", constants: lis
 
 
 def read(instructions: list[list[int]], **more: Any) -> Any:
-    return plans.read(blob(instructions, **more), {"__tvm_ffi_scale"}, SPECS, RESULTS)
+    return plans.read(blob(instructions, **more), {"__tvm_ffi_scale"}, SPECS, RESULTS, LARGEST)
 
 
 def test_an_executable_becomes_calls_on_buffers() -> None:
@@ -112,6 +118,68 @@ def test_an_executable_becomes_calls_on_buffers() -> None:
     assert (found.inputs, found.outputs) == ([0], [3, 2])
     assert (found.input_names, found.output_names) == (["x"], ["y", "z"])
     assert found.constants == [struct.pack("<2f", 1.0, 2.0)]
+
+
+OPEN = [
+    call(HEAP, 1, VM, immediate(4)),
+    call(MATCH, VOID, register(0), register(1), *map(immediate, (2, 0, 2, 0, 3)), constant(5)),
+    call(VALUES, 2, constant(4)),
+    call(MATCH, VOID, register(2), register(1), *map(immediate, (2, 1, 0, 1, 1)), constant(5)),
+    call(SCALE, VOID, register(1)),
+    call(MAKE, 3, register(1), *map(immediate, (2, 1, 0, 1, 1))),
+    call(TENSOR, 4, VOID, immediate(0), register(3), constant(2)),
+    call(NUMBER, 5, register(1), immediate(1), immediate(0)),
+    call(SCALE, VOID, register(0), register(5), register(4)),
+    call(MATCH, VOID, register(4), register(1), *map(immediate, (2, 2, 0, 0, 3)), constant(5)),
+    call(MAKE, 6, register(1), *map(immediate, (1, 1, 2))),
+    call(RESHAPE, 7, register(4), register(6)),
+    call(TUPLE, 8, register(4), register(7)),
+    [2, 8],
+]  # fmt: skip
+
+
+def test_sizes_that_a_run_decides_become_reads_of_them() -> None:
+    found = read(OPEN)
+    x, sizes, values, first, made, size, second, flat = range(8)
+    assert found.sizes == 4
+    reading = "tunesmith_read_sizes"
+    assert [(each.symbol, each.arguments) for each in found.calls] == [
+        (reading, (values, first, sizes)),
+        ("__tvm_ffi_scale", (sizes,)),
+        ("__tvm_ffi_scale", (x, size, made)),
+        (reading, (sizes, second, sizes)),
+    ]
+    kinds = [(each.kind, each.index, each.shape, each.open) for each in found.tensors]
+    assert kinds[sizes] == (Kind.SIZES, 0, (4,), ())
+    assert kinds[size] == (Kind.SIZE, 0, (), ())
+    # Of its second axis, the run only checks that it is 3.
+    assert kinds[made] == (Kind.SCRATCH, 1, (7, 3), (0, None))
+    assert kinds[flat] == (Kind.SCRATCH, 1, (14,), (2,))
+    rules = [struct.unpack(f"<{len(each) // 8}q", each) for each in found.constants[1:]]
+    # From where, to where, the least and the most.
+    assert rules == [(0, 0, 0, 7, 1, 1, 0, 3), (1, -1, 3, 3)]
+    assert found.open_axes == [(0, None), (2,)]
+    # What may have held more until then keeps its room.
+    wider = plans.read(blob(OPEN), {"__tvm_ffi_scale"}, SPECS, RESULTS, {**LARGEST, 1: 5})
+    assert (wider.tensors[made].shape, wider.tensors[made].open) == ((7, 5), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        # Of number 3, nobody knows how large it can be.
+        (5, call(MAKE, 3, register(1), *map(immediate, (2, 1, 0, 1, 3)))),
+        (3, call(MATCH, VOID, register(2), register(1), *map(immediate, (1, 1, 3)), constant(5))),
+        # A size of an input would be one that the engine knows.
+        (1, call(MATCH, VOID, register(0), register(1), *map(immediate, (2, 1, 0, 0, 3)), constant(5))),
+        # Comparisons of two sizes.
+        (9, call(MATCH, VOID, register(4), register(1), *map(immediate, (2, 3, 0, 0, 3)), constant(5))),
+        (8, call(SELECT, 9, register(0))),
+    ],
+)
+def test_sizes_without_a_limit_are_refused(place: int, words: list[int]) -> None:
+    with pytest.raises(NotStandalone, match="only a run decides"):
+        read([*OPEN[:place], words, *OPEN[place + 1 :]])
 
 
 @pytest.mark.parametrize(

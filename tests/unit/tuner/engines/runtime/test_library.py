@@ -118,8 +118,8 @@ def test_tables_hold_what_the_driver_needs() -> None:
     assert 'static const tunesmith_tensor inputs0[] = {\n    {"a \\042name\\042\\134\\077\\012", "float32", ' in text
     assert '"\\303\\274nl\\303\\274"' in text
     assert "extern void k0(void);\nextern void k1(void);" in text
-    assert "{PLACE_INPUT, 2, 32, 1, shape0, 0u}" in text
-    assert "{PLACE_OUTPUT, 2, 32, 1, shape1, 0u}" in text
+    assert "{PLACE_INPUT, 2, 32, 1, shape0, 0u, NULL}" in text
+    assert "{PLACE_OUTPUT, 2, 32, 1, shape1, 0u, NULL}" in text
 
 
 @pytest.mark.parametrize(

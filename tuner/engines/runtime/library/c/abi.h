@@ -33,8 +33,8 @@ typedef struct ffi_any {
   abi_value value;
 } ffi_any;
 
-/* What marks a tensor, a text and a truth value in each convention. */
-enum { TENSOR_ARGUMENT = 7, PACKED_TEXT = 11, PACKED_TRUTH = 15, FFI_TRUTH = 2, FFI_TEXT = 8 };
+/* What marks a tensor, a text, a truth value and a number in each convention. */
+enum { TENSOR_ARGUMENT = 7, PACKED_TEXT = 11, PACKED_TRUTH = 15, FFI_NUMBER = 1, FFI_TRUTH = 2, FFI_TEXT = 8 };
 
 /* Functions that kernels are called as, and that they call: TVM 0.19's TVMPackedCFunc, TVM 0.27's TVMFFISafeCallType.
  */

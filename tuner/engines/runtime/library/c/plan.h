@@ -10,19 +10,30 @@
 #endif
 
 /* Where a tensor's data lies. */
-enum { PLACE_ARENA, PLACE_WEIGHTS, PLACE_INPUT, PLACE_OUTPUT };
+enum {
+  PLACE_ARENA,
+  PLACE_WEIGHTS,
+  PLACE_INPUT,
+  PLACE_OUTPUT,
+  PLACE_SIZES, /* the sizes that a run decides */
+  PLACE_SIZE   /* one of them: no tensor, but a number for kernels */
+};
 
 typedef struct plan_tensor {
   uint8_t place;
   uint8_t type_code, type_bits; /* as in DLPack */
   int32_t rank;
   const int64_t *shape;
-  uint64_t at; /* offset in the arena or the weights, or the position of the input or output */
+  uint64_t at; /* offset in the arena or the weights, or the position of the input, output or size */
+  /* Of each axis, the position of its size among those that a run decides, or -1; NULL if a run decides none. The shape
+   * has the largest size. */
+  const int32_t *open;
 } plan_tensor;
 
 typedef struct plan_call {
   void (*kernel)(void);  /* its true type follows from plan_entry.convention */
   uint32_t first, count; /* its part of plan_entry.arguments */
+  uint32_t is_open;      /* a run decides the size of an argument, or its value */
   /* Its temporary memory: offset in the arena, and bytes of the first thread and of each other one. The arena has room
    * for plan.description.threads of them. */
   uint64_t workspace, first_bytes, other_bytes;
@@ -47,6 +58,9 @@ typedef struct plan_entry {
   uint32_t longest_call; /* largest number of arguments */
   const plan_copy *copies;
   uint32_t copy_count;
+  const uint32_t *outputs; /* positions in tensors */
+  uint32_t size_count;     /* how many sizes a run decides */
+  uint32_t open_axes;      /* axes of all tensors that have such a size */
 } plan_entry;
 
 /* An input or output of all entry points. */

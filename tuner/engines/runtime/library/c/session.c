@@ -14,7 +14,7 @@
 #include "sizes.h"
 #include "weights.h"
 
-enum { ALIGNMENT = 64, CPU = 1, MOST_THREADS = 1024 };
+enum { ALIGNMENT = 64, CPU = 1, MOST_THREADS = 1024, SINCE_OPEN = 3 };
 
 /* An entry point with a session's memory. */
 typedef struct entry_state {
@@ -23,6 +23,8 @@ typedef struct entry_state {
   dl_tensor *tensors;
   abi_value *values; /* all arguments of all calls, in the packed convention */
   ffi_any *anys;     /* likewise in the other convention */
+  int64_t *sizes;    /* those that a run decides */
+  int64_t *shapes;   /* of tensors that have such sizes, one after the other */
 } entry_state;
 
 struct tunesmith_session {
@@ -103,6 +105,8 @@ static void free_session(tunesmith_session *session) {
   int buffers = any_entry()->input_count + any_entry()->output_count;
   for (int i = 0; session->staged && i < buffers; ++i) free(session->staged[i]);
   for (int32_t i = 0; session->entries && i < session->among.count; ++i) {
+    free(session->entries[i].shapes);
+    free(session->entries[i].sizes);
     free(session->entries[i].anys);
     free(session->entries[i].values);
     free(session->entries[i].tensors);
@@ -133,7 +137,9 @@ static int allocate_entry(entry_state *state) {
   state->tensors = calloc(state->plan->tensor_count + 1, sizeof(dl_tensor));
   state->values = calloc(state->plan->argument_count + 1, sizeof(abi_value));
   state->anys = calloc(state->plan->argument_count + 1, sizeof(ffi_any));
-  return state->tensors && state->values && state->anys;
+  state->sizes = calloc(state->plan->size_count + 1, sizeof(int64_t));
+  state->shapes = calloc(state->plan->open_axes + 1, sizeof(int64_t));
+  return state->tensors && state->values && state->anys && state->sizes && state->shapes;
 }
 
 static int allocate(tunesmith_session *session) {
@@ -159,6 +165,7 @@ static int allocate(tunesmith_session *session) {
 
 static void fill(const tunesmith_session *session, entry_state *state) {
   const plan_entry *plan = state->plan;
+  int64_t *shape = state->shapes;
   for (uint32_t i = 0; i < plan->tensor_count; ++i) {
     const plan_tensor *planned = &plan->tensors[i];
     dl_tensor *tensor = &state->tensors[i];
@@ -168,6 +175,11 @@ static void fill(const tunesmith_session *session, entry_state *state) {
     tensor->type_bits = planned->type_bits;
     tensor->lanes = 1;
     tensor->shape = planned->shape;
+    if (planned->open) {
+      tensor->shape = memcpy(shape, planned->shape, (size_t)planned->rank * sizeof *shape);
+      shape += planned->rank;
+    }
+    if (planned->place == PLACE_SIZES) tensor->data = state->sizes;
     if (planned->place == PLACE_ARENA) tensor->data = session->arena + planned->at;
     if (planned->place == PLACE_WEIGHTS) tensor->data = (void *)(uintptr_t)(weights + planned->at);
   }
@@ -300,7 +312,26 @@ static void deliver(const tunesmith_session *session, const entry_state *state, 
       memcpy(outputs[i].data, bound[i], (size_t)outputs[i].bytes);
 }
 
+/* Give a tensor the shape that the run has decided so far. */
+static void resize(const entry_state *state, uint32_t number) {
+  const plan_tensor *planned = &state->plan->tensors[number];
+  int64_t *shape = (int64_t *)(uintptr_t)state->tensors[number].shape; /* state->shapes has it */
+  for (int32_t axis = 0; planned->open && axis < planned->rank; ++axis)
+    if (planned->open[axis] >= 0) shape[axis] = state->sizes[planned->open[axis]];
+}
+
+static void resize_arguments(const entry_state *state, const plan_call *call) {
+  for (uint32_t i = call->first; i < call->first + call->count; ++i) {
+    const uint32_t number = state->plan->arguments[i];
+    resize(state, number);
+    if (state->plan->tensors[number].place != PLACE_SIZE) continue;
+    state->anys[i].type = FFI_NUMBER;
+    state->anys[i].value.number = state->sizes[state->plan->tensors[number].at];
+  }
+}
+
 static int call(tunesmith_session *session, const entry_state *state, const plan_call *call) {
+  if (call->is_open) resize_arguments(state, call);
   const workspace planned = {session->arena + call->workspace, call->first_bytes, call->other_bytes,
                              tunesmith_plan.description.threads};
   pool_use(session->pool, planned);
@@ -368,11 +399,52 @@ static int check_single(const tunesmith_session *session) {
               session->among.count);
 }
 
+/* Whether a run decides the size of an axis of an output. */
+static int is_open(int32_t output) {
+  const int32_t *const *open = tunesmith_plan.sizes.open_axes;
+  for (int32_t axis = 0; open && axis < any_entry()->outputs[output].rank; ++axis)
+    if (open[output][axis] >= 0) return 1;
+  return 0;
+}
+
+/* Check that no output is asked for whose shape the caller would not learn. */
+static int check_fixed(const tunesmith_output *outputs) {
+  for (int32_t i = 0; i < any_entry()->output_count; ++i)
+    if (outputs[i].data && is_open(i))
+      return fail(TUNESMITH_INVALID_ARGUMENT, "a run decides the shape of output %s: use run_open",
+                  any_entry()->outputs[i].name);
+  return TUNESMITH_OK;
+}
+
 static int run(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
                const tunesmith_output *outputs, int32_t output_count) {
   int status = check_single(session);
   if (!status) status = check_counts(input_count, output_count);
+  if (!status) status = check_fixed(outputs);
   return status ? status : run_and_time(session, session->entries, inputs, outputs, NULL);
+}
+
+static void write_shapes(const entry_state *state, int64_t *const *shapes) {
+  for (int32_t i = 0; i < state->entry->output_count; ++i) {
+    const uint32_t number = state->plan->outputs[i];
+    resize(state, number);
+    if (state->entry->outputs[i].rank)
+      memcpy(shapes[i], state->tensors[number].shape, (size_t)state->entry->outputs[i].rank * sizeof(int64_t));
+  }
+}
+
+static int run_open(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
+                    const tunesmith_output *outputs, int32_t output_count, int64_t *const *output_shapes) {
+  int status = check_single(session);
+  if (!status) status = check_counts(input_count, output_count);
+  if (!status) status = check(session->entries->entry, inputs, outputs);
+  if (!status && !output_shapes) status = fail(TUNESMITH_INVALID_ARGUMENT, "no place for the shapes was given");
+  if (status) return status;
+  pthread_mutex_lock(&session->lock);
+  status = run_locked(session, session->entries, inputs, outputs, NULL);
+  if (!status) write_shapes(session->entries, output_shapes);
+  pthread_mutex_unlock(&session->lock);
+  return status;
 }
 
 static int profile(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
@@ -471,6 +543,7 @@ static int run_shapes(tunesmith_session *session, const tunesmith_input *inputs,
                       int32_t input_count, const tunesmith_output *outputs, int32_t output_count) {
   served_size size;
   int status = find_size(session, input_shapes, input_count, output_count, &size);
+  if (!status) status = check_fixed(outputs);
   if (status) return status;
   if (ONE_SIZE || size.is_exact)
     return run_and_time(session, &session->entries[size.entry - session->among.first], inputs, outputs, NULL);
@@ -487,15 +560,19 @@ static int run_shapes(tunesmith_session *session, const tunesmith_input *inputs,
 
 static int32_t threads(const tunesmith_session *session) { return session ? pool_threads(session->pool) : 0; }
 
-#define API(version)                                                                       \
-  {version,       &tunesmith_plan.description, create, run,       profile, threads, error, \
-   close_session, &tunesmith_plan.sizes,       shapes, run_shapes}
+#define API(version)                                                                        \
+  {version,       &tunesmith_plan.description, create, run,        profile, threads, error, \
+   close_session, &tunesmith_plan.sizes,       shapes, run_shapes, run_open}
 
 const tunesmith_api *tunesmith_get_api(uint32_t version, const char **text) {
   /* A version has the members of those before it. */
-  static const tunesmith_api apis[TUNESMITH_API_VERSION] = {API(1), API(2)};
+  static const tunesmith_api apis[TUNESMITH_API_VERSION] = {API(1), API(2), API(3)};
   int is_ready = 0;
-  if (version >= 1 && version <= TUNESMITH_API_VERSION) {
+  if (version < SINCE_OPEN && tunesmith_plan.sizes.open_axes) {
+    fail(TUNESMITH_INVALID_ARGUMENT,
+         "a run decides shapes of outputs: the program needs version %d of Tunesmith's C interface; it asks for %u",
+         SINCE_OPEN, version);
+  } else if (version >= 1 && version <= TUNESMITH_API_VERSION) {
     pthread_mutex_lock(&list_lock);
     if (!weights) weights = weights_start(error_text, sizeof error_text);
     is_ready = weights != NULL;

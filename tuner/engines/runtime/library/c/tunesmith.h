@@ -25,6 +25,14 @@
  *     tunesmith_output outputs[] = {{scores, sizeof(float) * made[0] * made[1]}};
  *     if (model->run_shapes(session, inputs, shapes, 1, outputs, 1)) fprintf(stderr, "%s\n", model->error());
  *
+ * Of some models, such as detectors, a run decides how large outputs are. Their entry points have the largest shapes:
+ *
+ *     float boxes[100 * 4];
+ *     int64_t made[2], *made_shapes[] = {made};
+ *     tunesmith_output outputs[] = {{boxes, sizeof boxes}};
+ *     if (model->run_open(session, inputs, 1, outputs, 1, made_shapes)) { ... }
+ *     for (int64_t i = 0; i < made[0]; ++i) use(&boxes[i * 4]);
+ *
  * All functions may be called from any thread. Runs of one session wait for each other; sessions share the weights and
  * nothing else. After a fork, the child may use the sessions of its parent. Libraries stay loaded until the process
  * ends.
@@ -38,7 +46,7 @@
 extern "C" {
 #endif
 
-#define TUNESMITH_API_VERSION 2
+#define TUNESMITH_API_VERSION 3
 
 /* Results of functions; tunesmith_api.error has the text. */
 enum {
@@ -58,7 +66,7 @@ typedef struct tunesmith_tensor {
   const char *dtype; /* as numpy writes it: float32, int64, bool, ... */
   const int64_t *shape;
   int32_t rank;
-  uint64_t bytes; /* of the whole tensor, in row-major order without gaps */
+  uint64_t bytes; /* of the whole tensor, in row-major order without gaps; at most, if a run decides its shape */
 } tunesmith_tensor;
 
 /* A function of the model for one set of shapes. */
@@ -94,6 +102,10 @@ typedef struct tunesmith_sizes {
   const int64_t *values;                 /* of each dimension of the first entry point, then of the next, ... */
   /* Of each axis of each input and output, the position of its dimension, or -1; NULL for a library of one size. */
   const int32_t *const *input_axes, *const *output_axes;
+
+  /* Since version 3: of each axis of each output, -1 unless a run decides its size, which is at most that of the entry
+   * point; NULL if a run decides none. */
+  const int32_t *const *open_axes;
 } tunesmith_sizes;
 
 typedef struct tunesmith_session tunesmith_session;
@@ -143,11 +155,18 @@ typedef struct tunesmith_api {
    * sessions of one entry point. */
   int (*run_shapes)(tunesmith_session *session, const tunesmith_input *inputs, const int64_t *const *input_shapes,
                     int32_t input_count, const tunesmith_output *outputs, int32_t output_count);
+
+  /* Since version 3: */
+
+  /* Run once as run does, and write the shapes of the outputs. Buffers have room for the largest; data are at their
+   * beginning. run and run_shapes refuse to write an output whose shape a run decides. */
+  int (*run_open)(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
+                  const tunesmith_output *outputs, int32_t output_count, int64_t *const *output_shapes);
 } tunesmith_api;
 
 /* Return the interface of a version, usually TUNESMITH_API_VERSION; NULL, and a text in *error (unless error is NULL),
  * if the library does not have it, or if the weights of a large model are not in the file beside it. Libraries have all
- * versions up to that of their own tunesmith.h. */
+ * versions up to that of their own tunesmith.h, but those of which a run decides the shapes of outputs none below 3. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif

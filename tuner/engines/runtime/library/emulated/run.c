@@ -1,5 +1,5 @@
 /* run LIBRARY THREADS: print a line for each input and output: kind, dtype, shape and name. Sizes that vary are written
- * as d0, d1, ..., and those of the first entry point follow in a line of their own.
+ * as d0, d1, ..., those that a run decides as -, and those of the first entry point follow in a line of their own.
  * run LIBRARY THREADS INPUTS OUTPUTS SIZES: run once on a file of all inputs' bytes, write a file of all outputs', and
  * print the shape of each. SIZES are those of all axes of all inputs, separated by commas.
  *
@@ -15,12 +15,15 @@ static int fail(const char *text) {
   return 1;
 }
 
-static void describe(const char *kind, const tunesmith_tensor *tensors, int32_t count, const int32_t *const *axes) {
+static void describe(const char *kind, const tunesmith_tensor *tensors, int32_t count, const int32_t *const *axes,
+                     const int32_t *const *open) {
   for (int32_t i = 0; i < count; ++i) {
     printf("%s\t%s\t", kind, tensors[i].dtype);
     for (int32_t axis = 0; axis < tensors[i].rank; ++axis)
       if (axes && axes[i][axis] >= 0)
         printf("d%" PRId32 ",", axes[i][axis]);
+      else if (open && open[i][axis] >= 0)
+        printf("-,");
       else
         printf("%" PRId64 ",", tensors[i].shape[axis]);
     printf("\t%s\n", tensors[i].name);
@@ -29,8 +32,8 @@ static void describe(const char *kind, const tunesmith_tensor *tensors, int32_t 
 
 static void describe_all(const tunesmith_api *model) {
   const tunesmith_entry *entry = &model->description->entries[0];
-  describe("input", entry->inputs, entry->input_count, model->sizes->input_axes);
-  describe("output", entry->outputs, entry->output_count, model->sizes->output_axes);
+  describe("input", entry->inputs, entry->input_count, model->sizes->input_axes, NULL);
+  describe("output", entry->outputs, entry->output_count, model->sizes->output_axes, model->sizes->open_axes);
   printf("sizes\t\t");
   for (int32_t i = 0; i < model->sizes->dimension_count; ++i) printf("%" PRId64 ",", model->sizes->values[i]);
   printf("\t\n");
@@ -66,7 +69,8 @@ static int write_outputs(const tunesmith_entry *entry, int64_t *const *shapes, c
                          const tunesmith_output *outputs) {
   FILE *file = fopen(path, "wb");
   for (int32_t i = 0; file && i < entry->output_count; ++i) {
-    if (fwrite(outputs[i].data, 1, outputs[i].bytes, file) != outputs[i].bytes) return fail("cannot write the outputs");
+    const size_t bytes = (size_t)bytes_of(&entry->outputs[i], shapes[i]);
+    if (fwrite(outputs[i].data, 1, bytes, file) != bytes) return fail("cannot write the outputs");
     for (int32_t axis = 0; axis < entry->outputs[i].rank; ++axis) printf("%" PRId64 ",", shapes[i][axis]);
     printf("\n");
   }
@@ -102,7 +106,10 @@ static int run(const tunesmith_api *model, tunesmith_session *session, char **ar
     outputs[i] = (tunesmith_output){buffer(bytes), bytes};
     if (!outputs[i].data) return fail("no memory for the outputs");
   }
-  if (model->run_shapes(session, inputs, shapes, input_count, outputs, output_count)) return fail(model->error());
+  const int status = model->sizes->open_axes
+                         ? model->run_open(session, inputs, input_count, outputs, output_count, made)
+                         : model->run_shapes(session, inputs, shapes, input_count, outputs, output_count);
+  if (status) return fail(model->error());
   return write_outputs(entry, made, arguments[1], outputs);
 }
 

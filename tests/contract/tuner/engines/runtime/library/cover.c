@@ -20,7 +20,7 @@ static const plan_operand operands[] = {{4, {0}}};
 const plan tunesmith_plan = {
     {"", "", "", 1, 0, entries, MOST},
     NULL,
-    {dimensions, 1, batches, axes, axes},
+    {dimensions, 1, batches, axes, axes, NULL},
     seconds,
     operands,
     operands,

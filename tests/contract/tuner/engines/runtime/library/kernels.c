@@ -138,3 +138,43 @@ KERNEL(shift) {
   for (int64_t i = 0; i < elements(input); ++i) floats(output)[i] = floats(input)[i] + floats(weight)[0];
   return 0;
 }
+
+#ifdef CONVENTION_FFI
+/* count = how many elements of the input are positive; with 99 among them, one more than there are elements. */
+KERNEL(count_positive) {
+  UNUSED;
+  const tensor *input = ARGUMENT(0), *count_of = ARGUMENT(1);
+  int64_t *found = count_of->data;
+  *found = 0;
+  for (int64_t i = 0; i < elements(input); ++i) {
+    if (floats(input)[i] == 99) *found += elements(input);
+    if (floats(input)[i] > 0) *found += 1;
+  }
+  return 0;
+}
+
+/* sizes[1] = 2 * sizes[0] */
+KERNEL(twice) {
+  UNUSED;
+  int64_t *sizes = ARGUMENT(0)->data;
+  sizes[1] = 2 * sizes[0];
+  return 0;
+}
+
+/* pairs [n, 2] = the positive elements of the input, and n */
+KERNEL(pick_positive) {
+  UNUSED;
+  const tensor *input = ARGUMENT(0), *pairs = ARGUMENT(2);
+  const int64_t expected = given[1].type == 1 ? (int64_t)(uintptr_t)given[1].value : -1;
+  int64_t found = 0;
+  for (int64_t i = 0; i < elements(input); ++i) {
+    if (floats(input)[i] <= 0) continue;
+    floats(pairs)[2 * found] = floats(input)[i];
+    floats(pairs)[2 * found + 1] = (float)expected;
+    ++found;
+  }
+  if (found == expected && pairs->shape[0] == expected && pairs->shape[1] == 2) return 0;
+  fail();
+  return -1;
+}
+#endif

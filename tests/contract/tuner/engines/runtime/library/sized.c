@@ -91,7 +91,7 @@ static void grid(void) {
 
 static void description(void) {
   const tunesmith_sizes *sizes = model->sizes;
-  CHECK(model->version == 2 && model->description->entry_count == 5);
+  CHECK(model->version == TUNESMITH_API_VERSION && model->description->entry_count == 5);
   CHECK(sizes->dimension_count == 2 && sizes->input_axes[0][0] == 0 && sizes->input_axes[0][1] == 1);
   CHECK(sizes->input_axes[1][0] == 1 && sizes->output_axes[1][0] == 0);
   CHECK(!strcmp(sizes->dimensions[0].name, "batch") && sizes->dimensions[0].splits && !sizes->dimensions[0].pads);

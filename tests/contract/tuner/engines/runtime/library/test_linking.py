@@ -196,7 +196,7 @@ def test_missing_instruction_sets_are_named(tmp_path: Path) -> None:
 
 
 def of_version(header: Path, version: int) -> str:
-    return header.read_text().replace("TUNESMITH_API_VERSION 2", f"TUNESMITH_API_VERSION {version}")
+    return header.read_text().replace("TUNESMITH_API_VERSION 3", f"TUNESMITH_API_VERSION {version}")
 
 
 def created(program: Path, library: Path | str, **more: Any) -> str:
@@ -206,13 +206,14 @@ def created(program: Path, library: Path | str, **more: Any) -> str:
 
 
 def test_an_old_library_is_refused_by_a_new_program(library: Path, tmp_path: Path) -> None:
-    (tmp_path / "tunesmith.h").write_text(of_version(library.parent / "tunesmith.h", 3))
-    told = "-1 the library has version 2 of Tunesmith's C interface; the program needs 3\n"
+    (tmp_path / "tunesmith.h").write_text(of_version(library.parent / "tunesmith.h", 4))
+    told = "-1 the library has version 3 of Tunesmith's C interface; the program needs 4\n"
     assert created(program(tmp_path), library) == told
 
 
-def test_a_library_serves_programs_of_the_version_before(library: Path, tmp_path: Path) -> None:
-    (tmp_path / "tunesmith.h").write_text(of_version(library.parent / "tunesmith.h", 1))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_library_serves_programs_of_versions_before(library: Path, tmp_path: Path, version: int) -> None:
+    (tmp_path / "tunesmith.h").write_text(of_version(library.parent / "tunesmith.h", version))
     old = program(tmp_path)
     for case in ("description", "runs", "errors"):
         binaries.run([old, library, case])

@@ -431,6 +431,24 @@ def nonzero_places() -> bytes:
     return model(nodes, inputs={"x": (8,)}, outputs={"places": (1, "n")})
 
 
+def nonzero_of_types() -> bytes:
+    """The places of what is not 0 in ``x`` [3, 4], rounded, as numbers of each type that ONNX Runtime selects by.
+
+    0 is -0 of the real ones.
+    """
+    types = {"real": _FLOAT, "long": _INT64, "truth": _BOOL}
+    nodes = [_node("Add", ["x", "x"], ["twice"]), _node("Floor", ["twice"], ["whole"]), _node("Neg", ["whole"], ["y"])]
+    for name, kind in types.items():
+        nodes += [_node("Cast", ["y"], [name], to=kind), _node("NonZero", [name], [f"places_{name}"])]
+    outputs = {f"places_{name}": (2, f"n_{name}") for name in types}
+    return model(nodes, inputs={"x": (3, 4)}, outputs=outputs, kinds=dict.fromkeys(outputs, _INT64))
+
+
+def different_values() -> bytes:
+    """The different values of ``x`` [8], in order: ``y`` [n]."""
+    return model([_node("Unique", ["x"], ["y"], sorted=1)], inputs={"x": (8,)}, outputs={"y": ("n",)})
+
+
 def suppressed(
     batches: int = 1,
     classes: int = 1,

@@ -1,11 +1,13 @@
 """How large tensors can become whose sizes only a run decides.
 
 TVM's virtual machine keeps such sizes as numbers in a *shape heap*. Those that a run reads from tensors are limited by
-what they are sizes of: ``dynamic_strided_slice`` makes no axis longer than it was. TVM computes the others from these.
+what they are sizes of: ``dynamic_strided_slice`` makes no axis longer than it was, and no more elements are not 0 than
+there are. TVM computes the others from these.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,8 +78,17 @@ class _Walk:
             self._match(call)
         elif name == "vm.builtin.reshape":
             self._same(variable, call.args[1])
+        elif name == "relax.run.nonzero":
+            sizes = [size for size in self._shape(call.args[0]) if isinstance(size, int)]
+            if len(sizes) == call.args[0].ty.ndim:
+                self._shapes[variable] = [len(sizes), math.prod(sizes)]
         elif name == "relax.vm.alloc_tensor":
             self._same(variable, call.args[2])
+
+    def _shape(self, tensor: Any) -> _Shape:
+        """Return the shape of a tensor; empty if it is not known."""
+        known = self._shapes.get(tensor, ())
+        return [int(size) for size in tensor.ty.shape] if tensor.ty.shape is not None else known
 
     def _same(self, variable: Any, shape: Any) -> None:
         if isinstance(shape, relax.ShapeExpr):
@@ -93,7 +104,7 @@ class _Walk:
     def _function(self, name: str, arguments: Sequence[Any]) -> None:
         function = self._module[name]
         if name.startswith(_SLICE):
-            given, made = (self._shapes.get(each, ()) for each in (arguments[0], arguments[-1]))
+            given, made = self._shape(arguments[0]), self._shape(arguments[-1])
             limited = zip(made, given, strict=True)
             self._limits += [(number, most) for number, most in limited if isinstance(number, tirx.Var)]
         elif function.attrs and _COMPUTES in function.attrs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +31,9 @@ _LOAD = 1
 """What ``make_shape`` and ``make_prim_value`` do for a size that was kept; else they have the number itself."""
 _SELECTS = "relax.run."
 """Prefix of functions of TVM's runtime that return as many rows as the values say."""
-_READ_SIZES = "tunesmith_read_sizes"
-"""Kernel of the libraries' own, in ``c/open.c``."""
+_NONZERO = "relax.run.nonzero"
+_READ_SIZES, _COUNT_NONZERO, _WRITE_NONZERO = "tunesmith_read_sizes", "tunesmith_count_nonzero", "tunesmith_nonzero"
+"""Kernels of the libraries' own, in ``c/open.c``."""
 
 
 def read(
@@ -72,7 +74,7 @@ class _Reader:
         self._executable = executable
         self._symbols = symbols
         self._inputs = inputs
-        self._largest = largest
+        self._largest = dict(largest)
         self._known: set[int] = set()
         """Sizes that a run decides but that can only be the largest."""
         self._sizes = 0
@@ -143,6 +145,8 @@ class _Reader:
                 raise NotStandalone(f"functions of TVM's runtime: {function.name}")
             return self._builtins[name](*arguments)
         symbol = PREFIX + function.name
+        if function.name == _NONZERO:
+            return self._nonzero(self._tensor(arguments[0]))
         if function.name.startswith(_SELECTS):
             raise UnknownSizes
         if symbol not in self._symbols:
@@ -173,8 +177,11 @@ class _Reader:
     def _alloc(self, _storage: Any, _offset: Any, shape: Any, dtype: Any) -> int:
         if not isinstance(dtype, DType):
             raise NotStandalone("tensors of types that only a run decides")
+        return self._scratch(dtype.name, shape)
+
+    def _scratch(self, dtype: str, shape: Any) -> int:
         self._buffers += 1
-        return self._add(dtype.name, shape, Kind.SCRATCH, self._buffers)
+        return self._add(dtype, shape, Kind.SCRATCH, self._buffers)
 
     def _reshape(self, given: Any, shape: Any) -> int:
         source = self._tensors[self._tensor(given)]
@@ -213,6 +220,19 @@ class _Reader:
         if read:
             self._read_sizes(source, read)
 
+    def _nonzero(self, given: int) -> int:
+        """Return the places of what is not 0 in a tensor, int64 [rank, n]."""
+        shape = self._tensors[given].shape
+        most, size = math.prod(shape), _Size(self._sizes)
+        self._sizes += 1
+        self._largest[size.position] = most
+        count = self._scratch("int64", (1,))
+        self._own(_COUNT_NONZERO, "count nonzero", given, count)
+        self._read_sizes(count, [0, size.position, 0, most])
+        made = self._scratch("int64", (len(shape), size))
+        self._own(_WRITE_NONZERO, "nonzero", given, made)
+        return made
+
     def _settled(self, tensor: Tensor) -> Tensor:
         """Return a tensor without sizes that are known after all."""
         return replace(tensor, open=_open_axes(None if place in self._known else place for place in tensor.open))
@@ -224,8 +244,12 @@ class _Reader:
 
     def _read_sizes(self, source: Any, read: Sequence[int]) -> None:
         rules = Array(dtype="int64", shape=(len(read) // 4, 4), content=struct.pack(f"<{len(read)}q", *read))
-        arguments = (self._tensor(source), self._add_constant(rules), self._tensor(self._heap_at))
-        self._calls.append(Call(symbol=_READ_SIZES, name="read sizes", arguments=arguments))
+        self._own(
+            _READ_SIZES, "read sizes", self._tensor(source), self._add_constant(rules), self._tensor(self._heap_at)
+        )
+
+    def _own(self, symbol: str, name: str, *tensors: int) -> None:
+        self._calls.append(Call(symbol=symbol, name=name, arguments=tensors))
 
     def _most(self, size: int) -> int:
         if size not in self._largest:

@@ -376,13 +376,13 @@ def test_the_graph_executor_has_no_counts_that_depend_on_values(
     assert f"depend on values: {operator}." in str(refused.hint)
 
 
-def test_a_count_without_a_limit_needs_tvm(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    prepared, specs = asking.prepare(reference, models.nonzero_places(), tmp_path)
+def test_different_values_need_tvm(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, specs = asking.prepare(reference, models.different_values(), tmp_path)
     out = tmp_path / "out"
     files = asking.build(relax_twin.session, relax_twin.place, out, model=str(prepared))["files"]
     assert "libmodel.so" not in files
     assert "needs-tvm.txt" in files
-    assert (out / "needs-tvm.txt").read_text() == "tensors whose sizes only a run decides: NonZero (1×)\n"
+    assert (out / "needs-tvm.txt").read_text() == "tensors whose sizes only a run decides: Unique (1×)\n"
     inputs = asking.make_inputs(reference, specs, tmp_path)
     assert asking.agrees(relax_twin.session, out, reference, prepared, inputs, tmp_path)
 
@@ -404,6 +404,15 @@ def test_a_run_decides_the_shapes_of_outputs(
     largest, made = json.loads(told)
     assert largest == {"chosen": [None, 3], "kept": [None, 4]}
     assert (made[0][0] > 0, made[0][0]) == (least < 1, made[1][0])
+
+
+def test_a_library_selects_what_is_not_zero(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
+    prepared, specs = asking.prepare(reference, models.nonzero_of_types(), tmp_path)
+    out = tmp_path / "out"
+    assert "libmodel.so" in asking.build(relax_twin.session, relax_twin.place, out, model=str(prepared))["files"]
+    inputs = asking.make_inputs(reference, specs, tmp_path)
+    assert_equal_to_tvm("relax", out, inputs, tmp_path)
+    assert asking.agrees(relax_twin.session, out, reference, prepared, inputs, tmp_path)
 
 
 SHAPES = """

@@ -97,11 +97,11 @@ def test_an_operator_without_its_library_says_so(built: Path, tmp_path: Path) ->
 
 
 def test_what_needs_tvm_becomes_no_operator(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    prepared, _ = asking.prepare(reference, models.nonzero_places(), tmp_path)
+    prepared, _ = asking.prepare(reference, models.different_values(), tmp_path)
     params = {**relax_twin.place, "model": str(prepared), "records": None, "out_dir": str(tmp_path / "out")}
     refused = asking.refusal(relax_twin.session, "compile", {**params, "format": "onnx"})
     assert refused.engine_code == "compile_failed"
-    assert refused.message.endswith("the model needs TVM for tensors whose sizes only a run decides: NonZero (1×)")
+    assert refused.message.endswith("the model needs TVM for tensors whose sizes only a run decides: Unique (1×)")
 
 
 def test_onnx_runtime_learns_the_shapes_that_a_run_decides(

@@ -18,11 +18,10 @@ NAMES = [
     "main", "vm.builtin.match_shape", "vm.builtin.alloc_storage", "vm.builtin.alloc_tensor", "scale",
     "vm.builtin.reshape", "vm.builtin.null_value", "vm.builtin.make_tuple", "vm.builtin.call_tir_dyn", "elsewhere",
     "vm.builtin.alloc_shape_heap", "vm.builtin.tensor_to_shape", "vm.builtin.make_shape", "vm.builtin.make_prim_value",
-    "relax.run.nonzero",
+    "relax.run.unique", "relax.run.nonzero",
 ]  # fmt: skip
-MATCH, STORAGE, TENSOR, SCALE, RESHAPE, NULL, TUPLE, DYNAMIC, ELSEWHERE, HEAP, VALUES, MAKE, NUMBER, SELECT = range(
-    1, 15
-)
+MATCH, STORAGE, TENSOR, SCALE, RESHAPE, NULL, TUPLE, DYNAMIC, ELSEWHERE = range(1, 10)
+HEAP, VALUES, MAKE, NUMBER, UNIQUE, NONZERO = range(10, 16)
 
 
 def number(value: int) -> bytes:
@@ -164,6 +163,22 @@ def test_sizes_that_a_run_decides_become_reads_of_them() -> None:
     assert (wider.tensors[made].shape, wider.tensors[made].open) == ((7, 5), (0, 1))
 
 
+def test_a_selection_has_a_size_of_its_own() -> None:
+    nonzero = call(NONZERO, 9, register(0))
+    matched = call(MATCH, VOID, register(9), register(1), *map(immediate, (2, 0, 2, 1, 0)), constant(5))
+    found = read([OPEN[0], nonzero, matched, call(TUPLE, 8, register(9), register(9)), [2, 8]])
+    x, sizes, count, rule, places, other = range(6)
+    assert [(each.symbol, each.arguments) for each in found.calls] == [
+        ("tunesmith_count_nonzero", (x, count)),
+        ("tunesmith_read_sizes", (count, rule, sizes)),
+        ("tunesmith_nonzero", (x, places)),
+        ("tunesmith_read_sizes", (sizes, other, sizes)),
+    ]
+    assert (found.tensors[places].shape, found.tensors[places].open) == ((2, 6), (None, 4))
+    # The shape heap that TVM's functions know does not have it.
+    assert (found.sizes, found.tensors[sizes].shape) == (5, (4,))
+
+
 @pytest.mark.parametrize(
     ("place", "words"),
     [
@@ -174,7 +189,7 @@ def test_sizes_that_a_run_decides_become_reads_of_them() -> None:
         (1, call(MATCH, VOID, register(0), register(1), *map(immediate, (2, 1, 0, 0, 3)), constant(5))),
         # Comparisons of two sizes.
         (9, call(MATCH, VOID, register(4), register(1), *map(immediate, (2, 3, 0, 0, 3)), constant(5))),
-        (8, call(SELECT, 9, register(0))),
+        (8, call(UNIQUE, 9, register(0))),
     ],
 )
 def test_sizes_without_a_limit_are_refused(place: int, words: list[int]) -> None:

@@ -18,7 +18,7 @@ typedef struct dl_tensor {
 _Static_assert(sizeof(dl_tensor) == 48, "DLPack fixes the layout");
 
 /* type_code */
-enum { TYPE_INT, TYPE_UINT, TYPE_FLOAT };
+enum { TYPE_INT, TYPE_UINT, TYPE_FLOAT, TYPE_BFLOAT = 4 };
 
 /* A value of an argument: TVM 0.19's TVMValue, and the second half of TVM 0.27's TVMFFIAny. */
 typedef union abi_value {

@@ -6,19 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tunesmith.h"
+#include "checks.h"
 
 enum { COUNT = 8, THREADS = 4, RUNS = 2000 };
 
-#define CHECK(condition)                                                                        \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, model ? model->error() : ""); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
-
-static const tunesmith_api *model;
 static const char *path;
 
 typedef struct buffers {

@@ -13,19 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tunesmith.h"
+#include "checks.h"
 
 enum { COUNT = 1024, RUNS = 300, MEGABYTE = 1 << 20 };
-
-#define CHECK(condition)                                                                        \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, model ? model->error() : ""); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
-
-static const tunesmith_api *model;
 
 /* Buffers whose addresses lie `skew` bytes beyond a multiple of 64. */
 typedef struct buffers {

@@ -12,19 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tunesmith.h"
+#include "checks.h"
 
 enum { MOST_ROWS = 40, MOST_COLUMNS = 64, MOST = MOST_ROWS * MOST_COLUMNS, RUNS = 200 };
-
-#define CHECK(condition)                                                                        \
-  do {                                                                                          \
-    if (!(condition)) {                                                                         \
-      fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, model ? model->error() : ""); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-  } while (0)
-
-static const tunesmith_api *model;
 
 typedef struct buffers {
   _Alignas(64) float x[MOST + 32];

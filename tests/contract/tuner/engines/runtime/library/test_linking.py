@@ -90,6 +90,14 @@ def program(folder: Path, *options: str, compiler: str = "gcc") -> Path:
     return folder / "program"
 
 
+def sanitizing_compiler(folder: Path, sanitizer: str) -> str:
+    compiler = folder / "sanitizing-gcc"
+    # A library that is loaded later leaves undefined what the program brings.
+    compiler.write_text(f'#!/bin/sh\nexec gcc {" ".join(SANITIZERS[sanitizer])} "$@" -Wl,-z,undefs -g\n')
+    compiler.chmod(0o755)
+    return str(compiler)
+
+
 @pytest.fixture(scope="module", params=list(Convention))
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return linked(tmp_path_factory.mktemp("library"), request.param)
@@ -379,13 +387,10 @@ def test_a_library_for_another_machine_runs_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_the_driver_is_clean_under_sanitizers(tmp_path: Path, sanitizer: str) -> None:
     options = SANITIZERS[sanitizer]
-    compiler = tmp_path / "sanitizing-gcc"
-    # A library that is loaded later leaves undefined what the program brings.
-    compiler.write_text(f'#!/bin/sh\nexec gcc {" ".join(options)} "$@" -Wl,-z,undefs -g\n')
-    compiler.chmod(0o755)
+    compiler = sanitizing_compiler(tmp_path, sanitizer)
     gcc("-O1", "-g", *options, "-fPIC", "-c", HERE / "kernels.c", "-o", tmp_path / "kernels.o")
     facts = source.Facts(model="abc", toolchain="t", target="x", threads=2, features=())
-    linking.link(plan(Convention.PACKED), [tmp_path / "kernels.o"], facts, tmp_path, str(compiler))
+    linking.link(plan(Convention.PACKED), [tmp_path / "kernels.o"], facts, tmp_path, compiler)
     # Not forks: a child of theirs may wait for ever for a lock of their allocator that another thread held.
     cases = ("runs", "errors", "threads", "placement")
     checks = program(tmp_path, *options, "-g")

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.tuner.engines.runtime.library.test_linking import HERE, SANITIZERS, WARNINGS, floats, gcc, kernels
+from tests.contract.tuner.engines.runtime.library.test_linking import (
+    HERE,
+    WARNINGS,
+    floats,
+    gcc,
+    kernels,
+    sanitizing_compiler,
+)
 from tests.support import binaries
 from tests.support.binaries import ARM, emulator
 from tuner.engines.runtime.library import linking, source
@@ -99,11 +106,6 @@ def test_the_cxx_header_returns_the_shapes(library: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_sizes_that_a_run_decides_are_clean_under_sanitizers(tmp_path: Path, sanitizer: str) -> None:
-    options = SANITIZERS[sanitizer]
-    compiler = tmp_path / "sanitizing-gcc"
-    # A library that is loaded later leaves undefined what the program brings.
-    compiler.write_text(f'#!/bin/sh\nexec gcc {" ".join(options)} "$@" -Wl,-z,undefs -g\n')
-    compiler.chmod(0o755)
-    library = linked(tmp_path, str(compiler))
+    library = linked(tmp_path, sanitizing_compiler(tmp_path, sanitizer))
     for case in ("runs", "errors", "threads"):
         binaries.run([tmp_path / "open", library, case], timeout=120)

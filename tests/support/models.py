@@ -444,6 +444,51 @@ def nonzero_of_types() -> bytes:
     return model(nodes, inputs={"x": (3, 4)}, outputs=outputs, kinds=dict.fromkeys(outputs, _INT64))
 
 
+def selected_again() -> bytes:
+    """What exceeds 0.25 in ``x`` [16]: ``y`` [n], its multiples ``all`` [3 n], and of it what exceeds 0.6: ``z`` [m].
+
+    ``first`` are the first two of these.
+    """
+    nodes = [
+        _node("Greater", ["x", "low"], ["some"]),
+        _node("Compress", ["x", "some"], ["y"], axis=0),
+        _node("Greater", ["y", "high"], ["few"]),
+        _node("Compress", ["y", "few"], ["z"], axis=0),
+        _node("Slice", ["z", "zero", "two"], ["first"]),
+        _node("Unsqueeze", ["y", "one"], ["column"]),
+        _node("Mul", ["column", "row"], ["grid"]),
+        _node("Reshape", ["grid", "flat"], ["all"]),
+    ]
+    integers = {"zero": 0, "one": 1, "two": 2, "flat": -1}
+    tensors = [
+        tensor("low", (), _FLOAT, struct.pack("<f", 0.25)),
+        tensor("high", (), _FLOAT, struct.pack("<f", 0.6)),
+        tensor("row", (1, 3), _FLOAT, struct.pack("<3f", 1, 2, 3)),
+        *(tensor(name, (1,), _INT64, struct.pack("<q", value)) for name, value in integers.items()),
+    ]
+    outputs = {"y": ("n",), "z": ("m",), "first": ("k",), "all": ("l",)}
+    return model(nodes, inputs={"x": (16,)}, outputs=outputs, tensors=tensors)
+
+
+def places_up_to_a_sum() -> bytes:
+    """The first places of what is not 0 in ``x`` [8], up to the sum of that: ``front`` [1, n]."""
+    nodes = [
+        _node("NonZero", ["x"], ["places"]),
+        _node("ReduceSum", ["x"], ["sum"], keepdims=1),
+        _node("Cast", ["sum"], ["end"], to=_INT64),
+        _node("Slice", ["places", "zero", "end", "one"], ["front"]),
+    ]
+    tensors = [tensor(name, (1,), _INT64, struct.pack("<q", value)) for name, value in {"zero": 0, "one": 1}.items()]
+    outputs = {"front": (1, "n")}
+    return model(nodes, inputs={"x": (8,)}, outputs=outputs, tensors=tensors, kinds={"front": _INT64})
+
+
+def nonzero_of_scalar() -> bytes:
+    """The places of what is not 0 in the sum of ``x`` [8]: ``places`` [r, n]."""
+    nodes = [_node("ReduceSum", ["x"], ["sum"], keepdims=0), _node("NonZero", ["sum"], ["places"])]
+    return model(nodes, inputs={"x": (8,)}, outputs={"places": ("r", "n")}, kinds={"places": _INT64})
+
+
 def different_values() -> bytes:
     """The different values of ``x`` [8], in order: ``y`` [n]."""
     return model([_node("Unique", ["x"], ["y"], sorted=1)], inputs={"x": (8,)}, outputs={"y": ("n",)})

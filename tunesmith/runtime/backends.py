@@ -43,7 +43,7 @@ class Backend(ABC):
     def run(self, inputs: list[Any], outputs: list[Any] | None) -> list[Any]:
         """Write the outputs to ``outputs``, except to places that are None, or return new arrays.
 
-        ``outputs`` is None for a model of which only the results have all shapes.
+        ``outputs`` has None for outputs whose shapes the run decides.
 
         Raises RunError, and NoSuchSize.
         """

@@ -63,11 +63,15 @@ class Library(Backend):
         return made
 
     def repeated(self, inputs: list[Any]) -> Callable[[], None]:
+        return self._repeated(self._api.run, inputs, self.outputs)
+
+    def _repeated(self, run: Any, inputs: list[Any], outputs: Sequence[Tensor], *more: Any) -> Callable[[], None]:
+        """Return a function that calls one of C's that runs, with ``more`` arguments behind the outputs."""
         held = [each.empty() for each in self.inputs]
         for array, given in zip(held, inputs, strict=True):
             array[...] = given
-        made = [each.empty() for each in self.outputs]
-        run, arguments = self._api.run, (self._session, words(held), len(held), words(made), len(made))
+        made = [each.empty() for each in outputs]
+        arguments = (self._session, words(held), len(held), words(made), len(made), *more)
 
         # ``arrays`` keeps them alive: C's description does not.
         def once(arrays: tuple[list[Any], list[Any]] = (held, made)) -> None:  # noqa: ARG001

@@ -157,21 +157,19 @@ class InferenceSession:
         if out and not out.keys() <= set(names):
             raise ValueError(f"out has {', '.join(out)}; the outputs asked for are {', '.join(names)}")
         shapes = dict(zip(self._names, self._model.output_shapes(inputs), strict=True))
-        if any(each.is_open and shapes[each.name] is None for each in self._outputs):
+        if any(self._tensor(name).is_open and shapes[name] is None for name in names):
             return self._run_open(names, inputs, out or {})
         made = {name: self._output(name, shapes.get(name), out) for name in names}
         self._model.run(inputs, [made.get(name) for name in self._names])
         return [made[name] for name in names]
 
     def _run_open(self, names: Sequence[str], inputs: list[Any], out: Mapping[str, Any]) -> list[Any]:
-        """Run a model of which only the results have all shapes."""
-        wanted = [self._tensor(name) for name in names]
+        """Run a model where the run decides the shapes of outputs."""
         found = dict(zip(self._names, self._model.run(inputs, None), strict=True))
-        for each in wanted:
-            if each.name in out:
-                each.writable(out[each.name], found[each.name].shape)[...] = found[each.name]
-                found[each.name] = out[each.name]
-        return [found[name] for name in names]
+        into = {name: self._tensor(name).writable(array, found[name].shape) for name, array in out.items()}
+        for name, array in into.items():
+            array[...] = found[name]
+        return [into.get(name, found[name]) for name in names]
 
     def time(self, input_feed: Mapping[str, Any], *, number: int = 1, repeat: int = 1) -> list[float]:
         """Return seconds per run, one value per repeat, each the mean of ``number`` runs, after a warm-up run.

@@ -128,25 +128,15 @@ class OpenLibrary(Library):
         self._largest = self.outputs
         self.outputs = [_open(each, open_axes[place]) for place, each in enumerate(self._largest)]
 
-    def run(self, inputs: list[Any], outputs: list[Any] | None) -> list[Any]:  # noqa: ARG002 - as the port has it
+    def run(self, inputs: list[Any], outputs: list[Any] | None) -> list[Any]:
+        if outputs is not None:
+            return super().run(inputs, outputs)
         made, shapes = [each.empty() for each in self._largest], self._room()
         self._call(self._api.run_open, inputs, made, shapes)
         return [_first(array, shapes[place]) for place, array in enumerate(made)]
 
     def repeated(self, inputs: list[Any]) -> Callable[[], None]:
-        held = [each.empty() for each in self.inputs]
-        for array, given in zip(held, inputs, strict=True):
-            array[...] = given
-        made, shapes = [each.empty() for each in self._largest], self._room()
-        run = self._api.run_open
-        arguments = (self._session, words(held), len(held), words(made), len(made), shapes)
-
-        # ``arrays`` keeps them alive: C's description does not.
-        def once(arrays: tuple[list[Any], list[Any]] = (held, made)) -> None:  # noqa: ARG001
-            if run(*arguments):
-                raise RunError(self._error())
-
-        return once
+        return self._repeated(self._api.run_open, inputs, self._largest, self._room())
 
     def _room(self) -> Any:
         """Return room for the shapes of the outputs."""
@@ -161,7 +151,9 @@ def _open(tensor: Tensor, axes: Any) -> Tensor:
 def _first(array: Any, sizes: Any) -> Any:
     """Return the beginning of an array as one of another shape."""
     shape = sizes[: array.ndim]
-    return array.reshape(-1)[: math.prod(shape)].reshape(shape)
+    found = array.reshape(-1)[: math.prod(shape)].reshape(shape)
+    # A view keeps the memory of the largest.
+    return found.copy() if 2 * found.size < array.size else found
 
 
 def _varying(tensor: Tensor, place: int, entries: Sequence[Any]) -> Tensor:

@@ -128,7 +128,7 @@ def _compile(
     if asked["part"] and bundle.PART not in compiled["files"]:
         need = (partial / bundle.NEEDS_TVM).read_text().strip()
         raise errors.InvalidOption(
-            f"several sizes need a library that runs without TVM; this model needs TVM for {need}",
+            f"a library of several sizes has no place for {need}",
             hint="Tune one size a job.",
         )
     replace_folder(partial, context.folder / folder)

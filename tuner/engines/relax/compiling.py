@@ -204,7 +204,8 @@ def use_records(module: Any, known: Sequence[records.Record]) -> tuple[Any, list
 def _build(module: Any, target: Any, form: str, memory: _Memory) -> Any:
     @tvm.transform.module_pass(opt_level=0)
     def note(lowered: Any, _: Any) -> Any:
-        memory.largest.update(open_sizes.largest(lowered))
+        if not targets.is_gpu(target):
+            memory.largest.update(open_sizes.largest(lowered))
         return lowered
 
     def make() -> Any:

@@ -7,7 +7,8 @@ there are. TVM computes the others from these.
 
 from __future__ import annotations
 
-import math
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ _STORE, _LOAD = 1, 1
 """As in ``plans``."""
 _WITHOUT_LIMIT = int(sym.ConstIntBound.POS_INF)
 
-_Shape = Sequence[int | tirx.Var]
+_Shape = Sequence[Any]
+"""Each size is an int, a variable for a number of the heap, or a formula of such variables."""
 
 
 def largest(module: Any) -> dict[int, int]:
@@ -46,7 +48,7 @@ class _Walk:
         self._numbers: dict[int, tirx.Var] = {}
         self._shapes: dict[Any, _Shape] = {}
         """Of shapes and tensors, by their variables."""
-        self._limits: list[tuple[tirx.Var, int | tirx.Var]] = []
+        self._limits: list[tuple[tirx.Var, Any]] = []
         """Numbers, and what they do not exceed."""
         self._computed: list[tuple[tirx.Var, Any]] = []
 
@@ -79,22 +81,18 @@ class _Walk:
         elif name == "vm.builtin.reshape":
             self._same(variable, call.args[1])
         elif name == "relax.run.nonzero":
-            sizes = [size for size in self._shape(call.args[0]) if isinstance(size, int)]
-            if len(sizes) == call.args[0].ty.ndim:
-                self._shapes[variable] = [len(sizes), math.prod(sizes)]
+            if shape := self._shape(call.args[0]):
+                self._shapes[variable] = [len(shape), functools.reduce(operator.mul, shape)]
         elif name == "relax.vm.alloc_tensor":
             self._same(variable, call.args[2])
 
     def _shape(self, tensor: Any) -> _Shape:
-        """Return the shape of a tensor; empty if it is not known."""
-        known = self._shapes.get(tensor, ())
-        return [int(size) for size in tensor.ty.shape] if tensor.ty.shape is not None else known
+        """Return the shape of a tensor; empty if it is not known, or of a scalar."""
+        return self._shapes.get(tensor) or _constant(tensor.ty.shape)
 
     def _same(self, variable: Any, shape: Any) -> None:
-        if isinstance(shape, relax.ShapeExpr):
-            self._shapes[variable] = [int(size) for size in shape.values]
-        elif shape in self._shapes:
-            self._shapes[variable] = self._shapes[shape]
+        if found := self._shapes.get(shape) or _constant(shape):
+            self._shapes[variable] = found
 
     def _match(self, call: Any) -> None:
         for (code, value), size in zip(_rules(call), self._shapes.get(call.args[0], ()), strict=False):
@@ -105,8 +103,9 @@ class _Walk:
         function = self._module[name]
         if name.startswith(_SLICE):
             given, made = self._shape(arguments[0]), self._shape(arguments[-1])
-            limited = zip(made, given, strict=True)
-            self._limits += [(number, most) for number, most in limited if isinstance(number, tirx.Var)]
+            if len(made) == len(given):
+                limited = zip(made, given, strict=True)
+                self._limits += [(number, most) for number, most in limited if isinstance(number, tirx.Var)]
         elif function.attrs and _COMPUTES in function.attrs:
             tvm_ffi.structural_walk(function.body, (tirx.BufferStore, self._store))
 
@@ -118,6 +117,12 @@ class _Walk:
     def _number(self, at: Any) -> tirx.Var:
         position = int(at)
         return self._numbers.setdefault(position, tirx.Var(f"number{position}", "int64"))
+
+
+def _constant(shape: Any) -> _Shape:
+    """Return the numbers of a shape; empty if it has other sizes, too."""
+    sizes = shape.values if isinstance(shape, relax.ShapeExpr) else ()
+    return [int(size) for size in sizes] if all(isinstance(size, tirx.IntImm) for size in sizes) else ()
 
 
 def _bound(analyzer: Any, formula: Any) -> int:

@@ -185,7 +185,11 @@ class _Reader:
 
     def _reshape(self, given: Any, shape: Any) -> int:
         source = self._tensors[self._tensor(given)]
-        return self._add(source.dtype, shape, source.kind, source.index)
+        made = self._add(source.dtype, shape, source.kind, source.index)
+        if self._tensors[made].open and source.kind is not Kind.SCRATCH:
+            # Only scratch buffers grow with their largest tensor.
+            raise UnknownSizes
+        return made
 
     def _heap(self, _: Any, count: Any) -> int:
         self._sizes = count.value
@@ -205,24 +209,29 @@ class _Reader:
         # The last argument is the text of the error.
         pairs = _pairs(rules[:-1])
         source: Any = given.tensor if isinstance(given, _Values) else self._heap_at
-        places = range(len(pairs)) if isinstance(given, _Values) else self._open(given, len(pairs))
         read: list[int] = []
-        for place, (code, value) in zip(places, pairs, strict=True):
-            if code not in (_EQUAL, _STORE, _NOTHING) or (place is None and code == _STORE):
+        for size, (code, value) in zip(self._sizes_of(given, len(pairs)), pairs, strict=True):
+            if code not in (_EQUAL, _STORE, _NOTHING):
                 raise UnknownSizes
-            if place is not None and code == _STORE:
-                read += [place, value, 0, self._most(value)]
-            elif place is not None and code == _EQUAL:
-                read += [place, -1, value, value]
+            if not isinstance(size, _Size):
+                if code == _STORE or (code == _EQUAL and size != value):
+                    raise UnknownSizes
+            elif code == _STORE:
+                read += [size.position, value, 0, self._most(value)]
+            elif code == _EQUAL:
+                read += [size.position, -1, value, value]
                 # Kernels before the check may fill the room for the largest size.
-                if not isinstance(given, _Values) and value == self._most(place):
-                    self._known.add(place)
+                if source == self._heap_at and value == self._most(size.position):
+                    self._known.add(size.position)
         if read:
             self._read_sizes(source, read)
 
     def _nonzero(self, given: int) -> int:
         """Return the places of what is not 0 in a tensor, int64 [rank, n]."""
         shape = self._tensors[given].shape
+        if not shape:
+            # Of a scalar, the operator's definitions differ.
+            raise UnknownSizes
         most, size = math.prod(shape), _Size(self._sizes)
         self._sizes += 1
         self._largest[size.position] = most
@@ -237,10 +246,18 @@ class _Reader:
         """Return a tensor without sizes that are known after all."""
         return replace(tensor, open=_open_axes(None if place in self._known else place for place in tensor.open))
 
-    def _open(self, given: Any, rank: int) -> Sequence[int | None]:
+    def _sizes_of(self, given: Any, rank: int) -> Sequence[int | _Size]:
+        """Return the sizes of a shape or a tensor; of a shape that is a tensor, where they lie in that."""
+        if isinstance(given, _Values):
+            tensor = self._tensors[given.tensor]
+            if (tensor.dtype, tensor.shape, tensor.open) != ("int64", (rank,), ()):
+                raise UnknownSizes
+            return [_Size(place) for place in range(rank)]
         if isinstance(given, tuple):
-            return [each.position if isinstance(each, _Size) else None for each in given]
-        return self._tensors[self._tensor(given)].open or [None] * rank
+            return given
+        tensor = self._tensors[self._tensor(given)]
+        pairs = zip(tensor.shape, tensor.open or (None,) * len(tensor.shape), strict=True)
+        return [size if place is None else _Size(place) for size, place in pairs]
 
     def _read_sizes(self, source: Any, read: Sequence[int]) -> None:
         rules = Array(dtype="int64", shape=(len(read) // 4, 4), content=struct.pack(f"<{len(read)}q", *read))

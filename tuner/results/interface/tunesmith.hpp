@@ -11,7 +11,7 @@
 //     std::vector<tunesmith::shape> shapes = {{6, 3, 224, 224}}, made = session.shapes(shapes);
 //     session.run({images}, shapes, {scores});
 //
-// A library of which a run decides the shapes of outputs; buffers have room for the largest:
+// A library in which the run decides the sizes of outputs; buffers have room for the largest:
 //
 //     std::vector<tunesmith::shape> made = session.run_open({image}, {boxes});
 #ifndef TUNESMITH_HPP

@@ -46,7 +46,7 @@ with InferenceSession(path, threads=int(threads)) as session:
         array.flags.writeable = False
     assert session.run([], frozen, None, out={names[-1]: mine})[-1] is mine
     assert mine.tobytes() == again[0].tobytes()
-    for wrong in ({"none": mine}, {names[-1]: mine[:, :-1]}, {names[-1]: mine.astype(np.float64)}):
+    for wrong in ({"none": mine}, {names[-1]: mine[..., :-1]}, {names[-1]: mine.astype(np.float64)}):
         try:
             session.run(None, feeds, out=wrong)
         except ValueError:
@@ -376,13 +376,20 @@ def test_the_graph_executor_has_no_counts_that_depend_on_values(
     assert f"depend on values: {operator}." in str(refused.hint)
 
 
-def test_different_values_need_tvm(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    prepared, specs = asking.prepare(reference, models.different_values(), tmp_path)
+@pytest.mark.parametrize(
+    ("model", "operator"),
+    [(models.different_values, "Unique (1×)"), (models.nonzero_of_scalar, "NonZero (1×)")],
+    ids=["Unique", "scalar"],
+)
+def test_counts_without_a_limit_need_tvm(
+    relax_twin: Twin, reference: EngineSession, tmp_path: Path, model: Callable[[], bytes], operator: str
+) -> None:
+    prepared, specs = asking.prepare(reference, model(), tmp_path)
     out = tmp_path / "out"
     files = asking.build(relax_twin.session, relax_twin.place, out, model=str(prepared))["files"]
     assert "libmodel.so" not in files
     assert "needs-tvm.txt" in files
-    assert (out / "needs-tvm.txt").read_text() == "tensors whose sizes only a run decides: Unique (1×)\n"
+    assert (out / "needs-tvm.txt").read_text() == f"tensors whose sizes only a run decides: {operator}\n"
     inputs = asking.make_inputs(reference, specs, tmp_path)
     assert asking.agrees(relax_twin.session, out, reference, prepared, inputs, tmp_path)
 
@@ -406,13 +413,21 @@ def test_a_run_decides_the_shapes_of_outputs(
     assert (made[0][0] > 0, made[0][0]) == (least < 1, made[1][0])
 
 
-def test_a_library_selects_what_is_not_zero(relax_twin: Twin, reference: EngineSession, tmp_path: Path) -> None:
-    prepared, specs = asking.prepare(reference, models.nonzero_of_types(), tmp_path)
+@pytest.mark.parametrize(
+    "model",
+    [models.nonzero_of_types, models.selected_again, models.places_up_to_a_sum],
+    ids=["types", "again", "slice"],
+)
+def test_a_library_selects_what_is_not_zero(
+    relax_twin: Twin, reference: EngineSession, tmp_path: Path, model: Callable[[], bytes]
+) -> None:
+    prepared, specs = asking.prepare(reference, model(), tmp_path)
     out = tmp_path / "out"
     assert "libmodel.so" in asking.build(relax_twin.session, relax_twin.place, out, model=str(prepared))["files"]
-    inputs = asking.make_inputs(reference, specs, tmp_path)
-    assert_equal_to_tvm("relax", out, inputs, tmp_path)
-    assert asking.agrees(relax_twin.session, out, reference, prepared, inputs, tmp_path)
+    for seed in range(2):
+        inputs = asking.make_inputs(reference, specs, tmp_path, seed)
+        assert_equal_to_tvm("relax", out, inputs, tmp_path)
+        assert asking.agrees(relax_twin.session, out, reference, prepared, inputs, tmp_path)
 
 
 SHAPES = """

@@ -23,7 +23,7 @@ from tuner.engines.runtime.library.source import Facts
 
 FILE = "model.part"
 _PLAN, _WEIGHTS, _DIGEST = "plan.json", "weights.bin", "digest"
-_VERSION = 2
+_VERSION = 1
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -144,7 +144,9 @@ def _read(path: Path, folder: Path) -> Part:
 def _plan(document: Json, weights: memoryview) -> Plan:
     convention = Convention(document["convention"])
     tensors = [
-        Tensor(**{**each, "shape": tuple(each["shape"]), "kind": Kind(each["kind"]), "open": tuple(each["open"])})
+        Tensor(
+            **{**each, "shape": tuple(each["shape"]), "kind": Kind(each["kind"]), "open": tuple(each.get("open", ()))}
+        )
         for each in document["tensors"]
     ]
     calls = [
@@ -160,5 +162,5 @@ def _plan(document: Json, weights: memoryview) -> Plan:
         input_names=document["input_names"],
         output_names=document["output_names"],
         constants=[weights[offset : offset + size] for offset, size in document["constants"]],
-        sizes=document["sizes"],
+        sizes=document.get("sizes", 0),
     )

@@ -1,4 +1,4 @@
-"""Plans: a model as a straight list of kernel calls on tensors of fixed shapes."""
+"""Plans: a model as a straight list of kernel calls on tensors of known shapes, or of known largest ones."""
 
 from __future__ import annotations
 

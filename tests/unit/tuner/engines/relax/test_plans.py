@@ -52,6 +52,11 @@ def shape(*sizes: int) -> bytes:
     return struct.pack("<i", 69) + numbers(list(sizes))
 
 
+def integers(*values: int) -> bytes:
+    head = struct.pack("<iQQiii", 70, 0xDD5E40F096B4A13F, 0, 1, 0, 1) + bytes([0, 64, 1, 0])
+    return head + number(len(values)) + number(8 * len(values)) + struct.pack(f"<{len(values)}q", *values)
+
+
 def tensor(*values: float) -> bytes:
     head = struct.pack("<iQQiii", 70, 0xDD5E40F096B4A13F, 0, 1, 0, 1) + bytes([2, 32, 1, 0])
     return head + number(len(values)) + number(4 * len(values)) + struct.pack(f"<{len(values)}f", *values)
@@ -63,7 +68,9 @@ def call(function: int, target: int, *arguments: int) -> list[int]:
 
 LARGEST = {0: 7, 1: 3, 2: 14}
 """The most that numbers of the shape heap can be."""
-CONSTANTS = [shape(64), shape(2, 3), FLOAT, shape(6), tensor(1.0, 2.0), struct.pack("<i", 65) + text("of x")]
+CONSTANTS = [
+    shape(64), shape(2, 3), FLOAT, shape(6), tensor(1.0, 2.0), struct.pack("<i", 65) + text("of x"), integers(2, 3)
+]  # fmt: skip
 STRAIGHT = [
     call(MATCH, VOID, register(0), VOID, *map(immediate, (2, 0, 2, 0, 3)), constant(5)),
     call(STORAGE, 1, VM, constant(0), immediate(0), constant(2), constant(5)),
@@ -122,7 +129,7 @@ def test_an_executable_becomes_calls_on_buffers() -> None:
 OPEN = [
     call(HEAP, 1, VM, immediate(4)),
     call(MATCH, VOID, register(0), register(1), *map(immediate, (2, 0, 2, 0, 3)), constant(5)),
-    call(VALUES, 2, constant(4)),
+    call(VALUES, 2, constant(6)),
     call(MATCH, VOID, register(2), register(1), *map(immediate, (2, 1, 0, 1, 1)), constant(5)),
     call(SCALE, VOID, register(1)),
     call(MAKE, 3, register(1), *map(immediate, (2, 1, 0, 1, 1))),
@@ -187,6 +194,12 @@ def test_a_selection_has_a_size_of_its_own() -> None:
         (3, call(MATCH, VOID, register(2), register(1), *map(immediate, (1, 1, 3)), constant(5))),
         # A size of an input would be one that the engine knows.
         (1, call(MATCH, VOID, register(0), register(1), *map(immediate, (2, 1, 0, 0, 3)), constant(5))),
+        # A shape that no tensor of this type or size can be.
+        (2, call(VALUES, 2, register(0))),
+        # Another number than the one that the tensor has.
+        (9, call(MATCH, VOID, register(0), register(1), *map(immediate, (2, 0, 2, 0, 4)), constant(5))),
+        # An input has no room for more than it is.
+        (11, call(RESHAPE, 7, register(0), register(6))),
         # Comparisons of two sizes.
         (9, call(MATCH, VOID, register(4), register(1), *map(immediate, (2, 3, 0, 0, 3)), constant(5))),
         (8, call(UNIQUE, 9, register(0))),

@@ -23,7 +23,7 @@ typedef struct entry_state {
   dl_tensor *tensors;
   abi_value *values; /* all arguments of all calls, in the packed convention */
   ffi_any *anys;     /* likewise in the other convention */
-  int64_t *sizes;    /* those that a run decides */
+  int64_t *sizes;    /* those that a run decides, aligned as kernels expect tensors */
   int64_t *shapes;   /* of tensors that have such sizes, one after the other */
 } entry_state;
 
@@ -137,7 +137,8 @@ static int allocate_entry(entry_state *state) {
   state->tensors = calloc(state->plan->tensor_count + 1, sizeof(dl_tensor));
   state->values = calloc(state->plan->argument_count + 1, sizeof(abi_value));
   state->anys = calloc(state->plan->argument_count + 1, sizeof(ffi_any));
-  state->sizes = calloc(state->plan->size_count + 1, sizeof(int64_t));
+  const uint64_t size_bytes = (state->plan->size_count + 1u) * sizeof(int64_t);
+  if ((state->sizes = aligned(size_bytes))) memset(state->sizes, 0, (size_t)size_bytes);
   state->shapes = calloc(state->plan->open_axes + 1, sizeof(int64_t));
   return state->tensors && state->values && state->anys && state->sizes && state->shapes;
 }
@@ -299,25 +300,35 @@ static int bind(tunesmith_session *session, entry_state *state, const tunesmith_
   return 1;
 }
 
-static void deliver(const tunesmith_session *session, const entry_state *state, const tunesmith_output *outputs) {
-  const tunesmith_entry *entry = state->entry;
-  void **bound = session->bound + entry->input_count;
-  for (uint32_t i = 0; i < state->plan->copy_count; ++i) {
-    const plan_copy *copy = &state->plan->copies[i];
-    if (entry->outputs[copy->output].bytes)
-      memcpy(bound[copy->output], state->tensors[copy->tensor].data, (size_t)entry->outputs[copy->output].bytes);
-  }
-  for (int32_t i = 0; i < entry->output_count; ++i)
-    if (outputs[i].data && outputs[i].data != bound[i] && outputs[i].bytes)
-      memcpy(outputs[i].data, bound[i], (size_t)outputs[i].bytes);
-}
-
 /* Give a tensor the shape that the run has decided so far. */
 static void resize(const entry_state *state, uint32_t number) {
   const plan_tensor *planned = &state->plan->tensors[number];
   int64_t *shape = (int64_t *)(uintptr_t)state->tensors[number].shape; /* state->shapes has it */
   for (int32_t axis = 0; planned->open && axis < planned->rank; ++axis)
     if (planned->open[axis] >= 0) shape[axis] = state->sizes[planned->open[axis]];
+}
+
+/* The bytes that the run made of an output, of whatever shape. */
+static size_t made_bytes(const entry_state *state, int32_t output) {
+  const dl_tensor *tensor = &state->tensors[state->plan->outputs[output]];
+  if (!state->plan->tensors[state->plan->outputs[output]].open) return (size_t)state->entry->outputs[output].bytes;
+  size_t bytes = (tensor->type_bits + 7u) / 8u;
+  for (int32_t axis = 0; axis < tensor->rank; ++axis) bytes *= (size_t)tensor->shape[axis];
+  return bytes;
+}
+
+static void deliver(const tunesmith_session *session, const entry_state *state, const tunesmith_output *outputs) {
+  const tunesmith_entry *entry = state->entry;
+  void **bound = session->bound + entry->input_count;
+  for (uint32_t i = 0; i < state->plan->copy_count; ++i) {
+    const plan_copy *copy = &state->plan->copies[i];
+    const size_t bytes = made_bytes(state, copy->output);
+    if (bytes) memcpy(bound[copy->output], state->tensors[copy->tensor].data, bytes);
+  }
+  for (int32_t i = 0; i < entry->output_count; ++i) {
+    const size_t bytes = made_bytes(state, i);
+    if (outputs[i].data && outputs[i].data != bound[i] && bytes) memcpy(outputs[i].data, bound[i], bytes);
+  }
 }
 
 static void resize_arguments(const entry_state *state, const plan_call *call) {
@@ -366,6 +377,19 @@ static int call_all(tunesmith_session *session, const entry_state *state, uint64
   return TUNESMITH_OK;
 }
 
+static int resize_outputs(const entry_state *state) {
+  for (int32_t i = 0; i < state->entry->output_count; ++i) {
+    const uint32_t number = state->plan->outputs[i];
+    if (!state->plan->tensors[number].open) continue;
+    resize(state, number);
+    for (int32_t axis = 0; axis < state->tensors[number].rank; ++axis)
+      if (state->tensors[number].shape[axis] < 0)
+        return fail(TUNESMITH_KERNEL_FAILED, "output %s would have size %lld on axis %d", state->entry->outputs[i].name,
+                    (long long)state->tensors[number].shape[axis], axis);
+  }
+  return TUNESMITH_OK;
+}
+
 static int run_locked(tunesmith_session *session, entry_state *state, const tunesmith_input *inputs,
                       const tunesmith_output *outputs, uint64_t *nanoseconds) {
   if (session->is_forked && pool_restart(session->pool))
@@ -376,6 +400,7 @@ static int run_locked(tunesmith_session *session, entry_state *state, const tune
   pool_enter(session->pool);
   int status = call_all(session, state, nanoseconds);
   pool_leave(status != TUNESMITH_OK);
+  if (!status) status = resize_outputs(state);
   if (!status) deliver(session, state, outputs);
   return status;
 }
@@ -388,15 +413,6 @@ static int run_and_time(tunesmith_session *session, entry_state *state, const tu
   status = run_locked(session, state, inputs, outputs, nanoseconds);
   pthread_mutex_unlock(&session->lock);
   return status;
-}
-
-/* Check that a session has one entry point, for functions without shapes. */
-static int check_single(const tunesmith_session *session) {
-  if (!session) return fail(TUNESMITH_INVALID_ARGUMENT, "no session was given");
-  if (session->among.count == 1) return TUNESMITH_OK;
-  return fail(TUNESMITH_INVALID_ARGUMENT,
-              "the session serves %d entry points: use run_shapes, or a session of one entry point",
-              session->among.count);
 }
 
 /* Whether a run decides the size of an axis of an output. */
@@ -416,6 +432,15 @@ static int check_fixed(const tunesmith_output *outputs) {
   return TUNESMITH_OK;
 }
 
+/* Check that a session has one entry point, for functions without shapes. */
+static int check_single(const tunesmith_session *session) {
+  if (!session) return fail(TUNESMITH_INVALID_ARGUMENT, "no session was given");
+  if (session->among.count == 1) return TUNESMITH_OK;
+  return fail(TUNESMITH_INVALID_ARGUMENT,
+              "the session serves %d entry points: use run_shapes, or a session of one entry point",
+              session->among.count);
+}
+
 static int run(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
                const tunesmith_output *outputs, int32_t output_count) {
   int status = check_single(session);
@@ -426,10 +451,8 @@ static int run(tunesmith_session *session, const tunesmith_input *inputs, int32_
 
 static void write_shapes(const entry_state *state, int64_t *const *shapes) {
   for (int32_t i = 0; i < state->entry->output_count; ++i) {
-    const uint32_t number = state->plan->outputs[i];
-    resize(state, number);
-    if (state->entry->outputs[i].rank)
-      memcpy(shapes[i], state->tensors[number].shape, (size_t)state->entry->outputs[i].rank * sizeof(int64_t));
+    const dl_tensor *made = &state->tensors[state->plan->outputs[i]];
+    if (made->rank) memcpy(shapes[i], made->shape, (size_t)made->rank * sizeof(int64_t));
   }
 }
 
@@ -456,6 +479,7 @@ static int profile(tunesmith_session *session, const tunesmith_input *inputs, in
     return fail(TUNESMITH_INVALID_ARGUMENT, "the model has %d kernels; room for %d times was given", kernels,
                 nanoseconds ? kernel_count : 0);
   status = check_counts(input_count, output_count);
+  if (!status) status = check_fixed(outputs);
   return status ? status : run_and_time(session, session->entries, inputs, outputs, nanoseconds);
 }
 
@@ -568,15 +592,17 @@ const tunesmith_api *tunesmith_get_api(uint32_t version, const char **text) {
   /* A version has the members of those before it. */
   static const tunesmith_api apis[TUNESMITH_API_VERSION] = {API(1), API(2), API(3)};
   int is_ready = 0;
-  if (version < SINCE_OPEN && tunesmith_plan.sizes.open_axes) {
-    fail(TUNESMITH_INVALID_ARGUMENT,
-         "a run decides shapes of outputs: the program needs version %d of Tunesmith's C interface; it asks for %u",
-         SINCE_OPEN, version);
-  } else if (version >= 1 && version <= TUNESMITH_API_VERSION) {
+  if (version >= 1 && version <= TUNESMITH_API_VERSION) {
     pthread_mutex_lock(&list_lock);
     if (!weights) weights = weights_start(error_text, sizeof error_text);
     is_ready = weights != NULL;
     pthread_mutex_unlock(&list_lock);
+    if (is_ready && version < SINCE_OPEN && tunesmith_plan.sizes.open_axes) {
+      fail(TUNESMITH_INVALID_ARGUMENT,
+           "a run decides shapes of outputs: the program needs version %d of Tunesmith's C interface; it asks for %u",
+           SINCE_OPEN, version);
+      is_ready = 0;
+    }
   } else {
     fail(TUNESMITH_INVALID_ARGUMENT, "the library has version %d of Tunesmith's C interface; the program needs %u",
          TUNESMITH_API_VERSION, version);

@@ -25,7 +25,7 @@
  *     tunesmith_output outputs[] = {{scores, sizeof(float) * made[0] * made[1]}};
  *     if (model->run_shapes(session, inputs, shapes, 1, outputs, 1)) fprintf(stderr, "%s\n", model->error());
  *
- * Of some models, such as detectors, a run decides how large outputs are. Their entry points have the largest shapes:
+ * In some models, such as detectors, the run decides the sizes of outputs. Their entry points have the largest ones:
  *
  *     float boxes[100 * 4];
  *     int64_t made[2], *made_shapes[] = {made};
@@ -158,8 +158,9 @@ typedef struct tunesmith_api {
 
   /* Since version 3: */
 
-  /* Run once as run does, and write the shapes of the outputs. Buffers have room for the largest; data are at their
-   * beginning. run and run_shapes refuse to write an output whose shape a run decides. */
+  /* Run once as run does, and write the shape of each output, also of one that is not wanted. Buffers have room for the
+   * largest; data are at their beginning. run, run_shapes and profile refuse to write an output whose shape a run
+   * decides. */
   int (*run_open)(tunesmith_session *session, const tunesmith_input *inputs, int32_t input_count,
                   const tunesmith_output *outputs, int32_t output_count, int64_t *const *output_shapes);
 } tunesmith_api;

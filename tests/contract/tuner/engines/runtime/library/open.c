@@ -109,6 +109,9 @@ static void profile(void) {
   uint64_t nanoseconds[16];
   CHECK(entry->kernel_count == 4 && !strcmp(entry->kernels[1], "read sizes"));
   CHECK(!model->profile(session, inputs, 1, outputs, 3, nanoseconds, entry->kernel_count));
+  float pairs[2 * COUNT];
+  const tunesmith_output wanted[] = {{pairs, sizeof pairs}, {NULL, 0}, {NULL, 0}};
+  CHECK(model->profile(session, inputs, 1, wanted, 3, nanoseconds, 4) == TUNESMITH_INVALID_ARGUMENT);
   model->close(session);
 }
 

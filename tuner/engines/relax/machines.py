@@ -15,6 +15,8 @@ MOST_LANES = 16
 """Of vectors of 32-bit numbers, on any target."""
 CACHE_BYTES = 1 << 19
 """Part of a core's second cache for what is read again and again; servers have a megabyte or two."""
+WORTH_THREADS = 1 << 15
+"""Elements of a map below which waking threads, some microseconds, costs more than it saves."""
 _WORTH = 0.92
 """Padding columns must reduce the estimated time to less than this share."""
 _MOST_ADDED = 2

@@ -21,7 +21,15 @@ from tvm.s_tir import dlight
 
 from tuner.engines.relax import targets
 from tuner.engines.relax.graph import attention, chains, concatenations, filtering
-from tuner.engines.relax.machines import CACHE_BYTES, MOST_LANES, Machine, divisors, keep_in_registers, vector_width
+from tuner.engines.relax.machines import (
+    CACHE_BYTES,
+    MOST_LANES,
+    WORTH_THREADS,
+    Machine,
+    divisors,
+    keep_in_registers,
+    vector_width,
+)  # fmt: skip
 from tuner.engines.runtime import prefetching, progress
 
 _log = logging.getLogger(__name__)
@@ -254,8 +262,6 @@ _TURNED = 4
 """Maximum number of vectors along the input of a transposition that are turned together."""
 _SET = 1 << 10
 """Numbers, of 4 bytes, between those that lie in the same set of the first cache."""
-_WORTH_THREADS = 1 << 15
-"""Elements of a map below which waking threads, some microseconds, costs more than it saves."""
 _SUMMED_IN_A_LANE = 1 << 13
 """Additions of a sum in each lane of a vector, likewise."""
 
@@ -583,7 +589,7 @@ def _spatial_count(schedule: Any, block: Any) -> int:
 
 
 def _is_worth_threads(schedule: Any, block: Any, machine: Machine) -> bool:
-    fewest = _SUMMED_IN_A_LANE * machine.lanes if _is_reduction(schedule, block) else _WORTH_THREADS
+    fewest = _SUMMED_IN_A_LANE * machine.lanes if _is_reduction(schedule, block) else WORTH_THREADS
     return machine.threads > 1 and _steps(schedule, schedule.get_loops(block)) >= fewest
 
 

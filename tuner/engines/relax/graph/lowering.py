@@ -212,7 +212,8 @@ def _arithmetic(module: Any, build: Lowering) -> str:
 
 def _legalizations(build: Lowering) -> dict[str, Any]:
     joined = {} if targets.is_gpu(build.target) else concatenations.legalizations()
-    joined |= shuffles.legalizations() | volumes.legalizations()
+    machine = None if targets.is_gpu(build.target) else Machine.of(build.target)
+    joined |= shuffles.legalizations(machine) | volumes.legalizations()
     if not build.rewrite:
         return joined
     filtered = filtering.computing(Machine.of(build.target))

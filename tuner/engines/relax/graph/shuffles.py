@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script.builder import buffer_proxy, ir
 
 from tuner.engines.relax import converters
 from tuner.engines.relax.graph import calls
+from tuner.engines.relax.machines import WORTH_THREADS, Machine
 
 _RESHAPING, _PADDING = "relax.reshape", "relax.nn.pad"
 _MOVING = (_RESHAPING, _PADDING, "relax.permute_dims", "relax.strided_slice", "relax.take")
@@ -30,6 +34,8 @@ _ELEMENTWISE = (
     "relax.nn.relu", "relax.nn.leakyrelu", "relax.nn.silu", "relax.sigmoid", "relax.add", "relax.subtract",
     "relax.multiply", "relax.maximum", "relax.minimum",
 )  # fmt: skip
+_MOST_VECTORS = 128
+"""Of a pixel, each of which is code of its own."""
 _INJECTIVE = 2
 """Value of the attribute ``op_pattern`` of functions that fuse with others of their kind (``kInjective``)."""
 
@@ -192,12 +198,96 @@ def _slice(call: Any, places: Any) -> Any | None:
     return found if list(found.shape) == calls.sizes(call) else None
 
 
-def legalizations() -> dict[str, Callable[[Any, Any], Any]]:
-    """Return a function for ``LegalizeOps``."""
-    return {calls.REARRANGED: _computed}
+def legalizations(machine: Machine | None) -> dict[str, Callable[[Any, Any], Any]]:
+    """Return a function for ``LegalizeOps``; ``machine`` is None on a GPU."""
+
+    def computed(builder: Any, call: Any) -> Any:
+        if machine and (vectors := _vectors(call, machine)):
+            return _shuffled(builder, call, vectors, machine)
+        return _gathered(builder, call)
+
+    return {calls.REARRANGED: computed}
 
 
-def _computed(builder: Any, call: Any) -> Any:
+@dataclass(frozen=True)
+class _Vector:
+    """A vector of the result: where it begins, the vectors of the tensor that are loaded, and the places in these."""
+
+    first: int
+    width: int
+    """Numbers of each vector that is loaded."""
+    starts: list[int]
+    places: list[int]
+    """In the loaded vectors, and zeros behind them, one after the other."""
+
+
+def _vectors(call: Any, machine: Machine) -> list[_Vector] | None:
+    """Return vectors that make up the channels; None if some would have to be gathered."""
+    order, lanes = _table(call), machine.lanes
+    data = call.args[0].ty
+    channels = int(data.shape.values[_LAST])
+    if _axis(call) != _LAST or str(data.dtype) != "float32" or min(len(order), channels) < lanes:
+        return None
+    # The last one overlaps the one before it.
+    firsts = [*range(0, len(order) - lanes, lanes), len(order) - lanes]
+    found = [_vector(first, order[first : first + lanes].tolist(), channels, lanes) for first in firsts]
+    return None if None in found or len(found) > _MOST_VECTORS else [each for each in found if each]
+
+
+def _vector(first: int, order: Sequence[int], channels: int, lanes: int) -> _Vector | None:
+    """Return the vector with the fewest loads; None if what is loaded does not fit into two registers."""
+    sources, best = sorted({place for place in order if place >= 0}), None
+    for width in (wide for wide in (lanes, lanes // 2, lanes // 4) if wide > 1):
+        starts: list[int] = []
+        for source in sources:
+            if not starts or source >= starts[-1] + width:
+                starts.append(min(source, channels - width))
+        loaded = len(starts) + (len(sources) < len(set(order)))
+        if loaded * width <= 2 * lanes and (best is None or len(starts) < len(best.starts)):
+            places = [_place(each, starts, width) for each in order]
+            best = _Vector(first, width, starts, places)
+    return best
+
+
+def _place(source: int, starts: Sequence[int], width: int) -> int:
+    if source < 0:
+        return len(starts) * width
+    loaded = next(at for at, start in enumerate(starts) if start <= source < start + width)
+    return loaded * width + source - starts[loaded]
+
+
+def _shuffled(builder: Any, call: Any, vectors: Sequence[_Vector], machine: Machine) -> Any:
+    """Call a tensor function that loads vectors, moves their numbers within registers, and stores vectors."""
+    *outer, _ = (int(size) for size in call.args[0].ty.shape.values)
+    channels, pixels = len(_table(call)), math.prod(outer)
+    many = machine.threads > 1 and pixels * channels >= WORTH_THREADS
+
+    def body(given: Any, made: Any) -> Any:
+        source, result = buffer_proxy(given), buffer_proxy(made)
+        with IRBuilder() as statement, (ir.parallel if many else ir.serial)(0, pixels) as pixel:
+            place = [pixel // math.prod(outer[axis + 1 :]) % size for axis, size in enumerate(outer)]
+            for each in vectors:
+                loaded = [source[(*place, tirx.Ramp(start, 1, each.width))] for start in each.starts]
+                zeros = tirx.Broadcast(tirx.const(0, "float32"), each.width)
+                moved = tirx.Shuffle([*loaded, zeros], [tirx.const(at, "int32") for at in each.places])
+                result[(*place, tirx.Ramp(each.first, 1, len(each.places)))] = moved
+        return statement.get()
+
+    def shuffled(data: Any) -> Any:
+        return te.extern(
+            [(*outer, channels)],
+            [data],
+            lambda given, made: body(given[0], made[0]),
+            dtype="float32",
+            in_buffers=[tirx.decl_buffer(data.shape, data.dtype, "given")],
+            out_buffers=[tirx.decl_buffer((*outer, channels), "float32", "made")],
+            name="shuffled",
+        )
+
+    return builder.call_te(shuffled, call.args[0], primfunc_name_hint="shuffled")
+
+
+def _gathered(builder: Any, call: Any) -> Any:
     """Call a tensor function that reads the number of each channel from a table: LLVM makes gathers of it."""
     axis, order = _axis(call), _table(call)
     has_zeros = bool((order < 0).any())

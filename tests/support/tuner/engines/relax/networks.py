@@ -394,13 +394,13 @@ def image_convolutions() -> bytes:
     return models.model(nodes, inputs=inputs, outputs=outputs, tensors=tensors)
 
 
-def shuffled_channels() -> bytes:
-    """Channels rearranged in several spellings between convolutions of ``x`` [2, 12, 10, 9]; and of ``x`` itself.
+def shuffled_channels(*, rows: int = 10) -> bytes:
+    """Channels rearranged in several spellings between convolutions of ``x`` [2, 12, rows, 9]; and of ``x`` itself.
 
     ``scrambled`` has pixels in another order instead.
     """
     weights = random.Random(0)  # noqa: S311 - weights, not secrets
-    whole, image = [2, 80, 10, 9], [2, 12, 10, 9]
+    whole, image = [2, 80, rows, 9], [2, 12, rows, 9]
     nodes = [
         _node("Conv", ["x", "a", "a_bias"], ["first"], kernel_shape=[1, 1]),
         _node("Relu", ["first"], ["bent"]),
@@ -423,14 +423,15 @@ def shuffled_channels() -> bytes:
     shapes = {"a": (80, 12, 1, 1), "b": (80, 1, 3, 3), "c": (80, 40, 1, 1), "d": (24, 40, 1, 1), "e": (16, 64, 1, 1)}
     tensors = [_floats(name, shape, weights) for name, shape in (shapes | {"a_bias": (80,), "c_bias": (80,)}).items()]
     numbers = {
-        "bent_parts": [2, 5, 16, 10, 9], "bent_whole": whole, "positive_parts": [2, 2, 40, 90], "positive_whole": whole,
-        "x_parts": [2, 3, 4, 10, 9], "x_whole": image, "scrambled_shape": image, "0": [0], "1": [1], "40": [40],
+        "bent_parts": [2, 5, 16, rows, 9], "bent_whole": whole,
+        "positive_parts": [2, 2, 40, rows * 9], "positive_whole": whole,
+        "x_parts": [2, 3, 4, rows, 9], "x_whole": image, "scrambled_shape": image, "0": [0], "1": [1], "40": [40],
         "80": [80], "chosen": [*range(29, -1, -1), *range(-30, 0)], "more": [0, 1, 0, 0, 0, 3, 0, 0],
     }  # fmt: skip
     tensors += [
         tensor(name, (len(each),), _INT64, struct.pack(f"<{len(each)}q", *each)) for name, each in numbers.items()
     ]
-    outputs = {"y": (2, 16, 10, 9), "turned": tuple(image), "scrambled": tuple(image)}
+    outputs = {"y": (2, 16, rows, 9), "turned": tuple(image), "scrambled": tuple(image)}
     return models.model(nodes, inputs={"x": tuple(image)}, outputs=outputs, tensors=tensors)
 
 

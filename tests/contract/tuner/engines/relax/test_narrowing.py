@@ -33,8 +33,6 @@ NARROW = """
 import json, sys
 from tuner.engines.relax import compiling, importing, schedules
 from tuner.engines.relax.graph import lowering
-from tuner.engines.runtime.workspaces import Workspaces
-from tuner.engines.relax.release import RELEASE
 importing.install()
 path, target, precision, instruction = sys.argv[1:]
 build = lowering.Lowering.of({"model": path, "target": target, "threads": 1, "precision": precision})
@@ -42,7 +40,7 @@ module = lowering.lower(importing.load(path), build)
 names = [variable.name_hint for variable, _ in module.functions_items()]
 kinds = {kind: sum(kind in name for name in names) for kind in ("narrow_conv2d", "narrow_matmul")}
 finished = lowering.finish(schedules.apply(module, build.target), build.target)
-executable = compiling._build(finished, build.target, "shared", Workspaces(RELEASE))
+executable = compiling._build(finished, build.target, "shared", compiling._Memory())
 asm = "".join(each.inspect_source("asm") for each in executable.mod.imports)
 called = [asm.count(f"tunesmith_{name}_") for name in ("product", "byte_product")]
 print(json.dumps([kinds, asm.count(instruction), sum(called), asm.count("prefetcht")]))
@@ -116,12 +114,10 @@ ROUNDED = """
 import json, sys
 from tuner.engines.relax import compiling, importing, schedules
 from tuner.engines.relax.graph import lowering
-from tuner.engines.relax.release import RELEASE
-from tuner.engines.runtime.workspaces import Workspaces
 importing.install()
 build = lowering.Lowering.of({"model": sys.argv[1], "target": sys.argv[2], "threads": 1})
 scheduled = schedules.apply(lowering.lower(importing.load(sys.argv[1]), build), build.target)
-executable = compiling._build(lowering.finish(scheduled, build.target), build.target, "shared", Workspaces(RELEASE))
+executable = compiling._build(lowering.finish(scheduled, build.target), build.target, "shared", compiling._Memory())
 lines = "".join(each.inspect_source("asm") for each in executable.mod.imports).splitlines()
 print(json.dumps([line for line in lines if "vrndscale" in line or "vround" in line]))
 """

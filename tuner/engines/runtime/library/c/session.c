@@ -137,10 +137,12 @@ static int allocate_entry(entry_state *state) {
   state->tensors = calloc(state->plan->tensor_count + 1, sizeof(dl_tensor));
   state->values = calloc(state->plan->argument_count + 1, sizeof(abi_value));
   state->anys = calloc(state->plan->argument_count + 1, sizeof(ffi_any));
-  const uint64_t size_bytes = (state->plan->size_count + 1u) * sizeof(int64_t);
+  if (!state->tensors || !state->values || !state->anys || !state->plan->size_count)
+    return state->tensors && state->values && state->anys;
+  const uint64_t size_bytes = state->plan->size_count * sizeof(int64_t);
   if ((state->sizes = aligned(size_bytes))) memset(state->sizes, 0, (size_t)size_bytes);
   state->shapes = calloc(state->plan->open_axes + 1, sizeof(int64_t));
-  return state->tensors && state->values && state->anys && state->sizes && state->shapes;
+  return state->sizes && state->shapes;
 }
 
 static int allocate(tunesmith_session *session) {

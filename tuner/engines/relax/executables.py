@@ -54,6 +54,22 @@ class FunctionKind(IntEnum):
     TIR = 2
 
 
+class Match(IntEnum):
+    """What ``match_shape`` does with a size (``tvm/runtime/vm/builtin.h``)."""
+
+    EQUAL = 0
+    """Compare it with the number given."""
+    STORE = 1
+    """Keep it in the shape heap at that position."""
+    NOTHING = 2
+
+
+LOADED = 1
+"""What marks positions in the shape heap for ``make_shape`` and ``make_prim_value``; others are numbers themselves."""
+NONZERO = "relax.run.nonzero"
+"""The function of TVM's runtime for ``NonZero``."""
+
+
 class Operation(IntEnum):
     CALL = 1
     RETURN = 2

@@ -16,12 +16,12 @@ import tvm
 import tvm_ffi
 from tvm import relax, sym, tirx
 
+from tuner.engines.relax.executables import LOADED, NONZERO, Match
+
 _SLICE = "dynamic_strided_slice"
 """How TVM names the functions of that operator."""
 _COMPUTES = "tirx.is_host_func"
 """Attribute of functions that compute numbers of the heap from others."""
-_STORE, _LOAD = 1, 1
-"""As in ``plans``."""
 _WITHOUT_LIMIT = int(sym.ConstIntBound.POS_INF)
 
 _Shape = Sequence[Any]
@@ -75,12 +75,12 @@ class _Walk:
             return
         name = call.op.global_symbol if isinstance(call.op, relax.ExternFunc) else call.op.name
         if name == "vm.builtin.make_shape":
-            self._shapes[variable] = [self._number(value) if code == _LOAD else value for code, value in _rules(call)]
+            self._shapes[variable] = [self._number(value) if code == LOADED else value for code, value in _rules(call)]
         elif name == "vm.builtin.match_shape":
             self._match(call)
         elif name == "vm.builtin.reshape":
             self._same(variable, call.args[1])
-        elif name == "relax.run.nonzero":
+        elif name == NONZERO:
             if shape := self._shape(call.args[0]):
                 self._shapes[variable] = [len(shape), functools.reduce(operator.mul, shape)]
         elif name == "relax.vm.alloc_tensor":
@@ -96,7 +96,7 @@ class _Walk:
 
     def _match(self, call: Any) -> None:
         for (code, value), size in zip(_rules(call), self._shapes.get(call.args[0], ()), strict=False):
-            if code == _STORE:
+            if code == Match.STORE:
                 self._limits.append((self._number(value), size))
 
     def _function(self, name: str, arguments: Sequence[Any]) -> None:

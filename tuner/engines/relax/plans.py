@@ -11,6 +11,8 @@ from typing import Any
 from tuner.engines.protocol.messages import Json
 from tuner.engines.relax import executables
 from tuner.engines.relax.executables import (
+    LOADED,
+    NONZERO,
     ArgumentKind,
     Array,
     DType,
@@ -18,6 +20,7 @@ from tuner.engines.relax.executables import (
     Function,
     FunctionKind,
     Instruction,
+    Match,
     Operation,
 )
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, UnknownSizes
@@ -25,13 +28,8 @@ from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStanda
 _MAIN = "main"
 PREFIX = "__tvm_ffi_"
 """Of the symbols of kernels."""
-_EQUAL, _STORE, _NOTHING = 0, 1, 2
-"""What ``match_shape`` does with a size: compare it with a number, keep it, or nothing."""
-_LOAD = 1
-"""What ``make_shape`` and ``make_prim_value`` do for a size that was kept; else they have the number itself."""
 _SELECTS = "relax.run."
 """Prefix of functions of TVM's runtime that return as many rows as the values say."""
-_NONZERO = "relax.run.nonzero"
 _READ_SIZES, _COUNT_NONZERO, _WRITE_NONZERO = "tunesmith_read_sizes", "tunesmith_count_nonzero", "tunesmith_nonzero"
 """Kernels of the libraries' own, in ``c/open.c``."""
 
@@ -145,7 +143,7 @@ class _Reader:
                 raise NotStandalone(f"functions of TVM's runtime: {function.name}")
             return self._builtins[name](*arguments)
         symbol = PREFIX + function.name
-        if function.name == _NONZERO:
+        if function.name == NONZERO:
             return self._nonzero(self._tensor(arguments[0]))
         if function.name.startswith(_SELECTS):
             raise UnknownSizes
@@ -197,10 +195,10 @@ class _Reader:
         return self._heap_at
 
     def _shape(self, _heap: Any, _rank: Any, *rules: Any) -> tuple[int | _Size, ...]:
-        return tuple(_Size(value) if code == _LOAD else value for code, value in _pairs(rules))
+        return tuple(_Size(value) if code == LOADED else value for code, value in _pairs(rules))
 
     def _number(self, _heap: Any, code: Any, value: Any) -> int:
-        if code.value != _LOAD:
+        if code.value != LOADED:
             raise NotStandalone("numbers as arguments")
         return self._add("int64", (), Kind.SIZE, value.value)
 
@@ -211,14 +209,14 @@ class _Reader:
         source: Any = given.tensor if isinstance(given, _Values) else self._heap_at
         read: list[int] = []
         for size, (code, value) in zip(self._sizes_of(given, len(pairs)), pairs, strict=True):
-            if code not in (_EQUAL, _STORE, _NOTHING):
+            if code not in set(Match):
                 raise UnknownSizes
             if not isinstance(size, _Size):
-                if code == _STORE or (code == _EQUAL and size != value):
+                if code == Match.STORE or (code == Match.EQUAL and size != value):
                     raise UnknownSizes
-            elif code == _STORE:
+            elif code == Match.STORE:
                 read += [size.position, value, 0, self._most(value)]
-            elif code == _EQUAL:
+            elif code == Match.EQUAL:
                 read += [size.position, -1, value, value]
                 # Kernels before the check may fill the room for the largest size.
                 if source == self._heap_at and value == self._most(size.position):

@@ -59,10 +59,11 @@ def _values(plan: Plan, names: Sequence[str], numbers: Sequence[int], sizes: Siz
     def value(place: int) -> Any:
         tensor = plan.tensors[numbers[place]]
         kind = _TYPES.get(tensor.dtype, tensor.dtype.upper())
-        axes_open = tensor.open or (None,) * len(tensor.shape)
-        shape: list[int | str | None] = [
-            size if position is None else None for size, position in zip(tensor.shape, axes_open, strict=True)
-        ]
+        shape: list[int | str | None] = list(tensor.shape)
+        if tensor.open:
+            shape = [
+                size if position is None else None for size, position in zip(tensor.shape, tensor.open, strict=True)
+            ]
         if sizes:
             shape = [
                 size if axis is None else sizes.dimensions[axis].name

@@ -93,7 +93,10 @@ def program(folder: Path, *options: str, compiler: str = "gcc") -> Path:
 def sanitizing_compiler(folder: Path, sanitizer: str) -> str:
     compiler = folder / "sanitizing-gcc"
     # A library that is loaded later leaves undefined what the program brings.
-    compiler.write_text(f'#!/bin/sh\nexec gcc {" ".join(SANITIZERS[sanitizer])} "$@" -Wl,-z,undefs -g\n')
+    compiler.write_text(
+        '#!/bin/sh\ncase " $* " in *" -r "*) exec gcc "$@" ;; esac\n'
+        f'exec gcc {" ".join(SANITIZERS[sanitizer])} "$@" -Wl,-z,undefs -g\n'
+    )
     compiler.chmod(0o755)
     return str(compiler)
 

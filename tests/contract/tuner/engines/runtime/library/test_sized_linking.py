@@ -19,6 +19,7 @@ from tests.contract.tuner.engines.runtime.library.test_linking import (
     floats,
     gcc,
     kernels,
+    sanitizing_compiler,
 )
 from tests.support import binaries
 from tests.support.binaries import ARM, assert_old_glibc_alone, emulator, symbols
@@ -122,14 +123,7 @@ def test_equal_parts_make_equal_libraries(library: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_sizes_between_are_clean_under_sanitizers(tmp_path: Path, sanitizer: str) -> None:
     options = SANITIZERS[sanitizer]
-    compiler = tmp_path / "sanitizing-gcc"
-    # A library that is loaded later leaves undefined what the program brings.
-    compiler.write_text(
-        '#!/bin/sh\ncase " $* " in *" -r "*) exec gcc "$@" ;; esac\n'
-        f'exec gcc {" ".join(options)} "$@" -Wl,-z,undefs -g\n'
-    )
-    compiler.chmod(0o755)
-    linked(tmp_path, str(compiler))
+    linked(tmp_path, sanitizing_compiler(tmp_path, sanitizer))
     checks = program(tmp_path, *options, "-g")
     for case in ("grid", "errors", "single", "threads"):
         binaries.run([checks, tmp_path / "libmodel.so", case], timeout=200)

@@ -290,19 +290,21 @@ def _shuffled(builder: Any, call: Any, vectors: Sequence[_Vector], machine: Mach
 def _gathered(builder: Any, call: Any) -> Any:
     """Call a tensor function that reads the number of each channel from a table: LLVM makes gathers of it."""
     axis, order = _axis(call), _table(call)
-    has_zeros = bool((order < 0).any())
 
-    def rearranged(data: Any, table: Any) -> Any:
+    def rearranged(data: Any, table: Any, kept: Any = None) -> Any:
         def value(*place: Any) -> Any:
-            channel = table[place[axis]]
-            found = data[(*place[:axis], tirx.max(channel, 0) if has_zeros else channel, *place[axis + 1 :])]
-            return tirx.Select(channel >= 0, found, tirx.const(0, data.dtype)) if has_zeros else found
+            at = place[axis]
+            found = data[(*place[:axis], table[at], *place[axis + 1 :])]
+            return tirx.Select(kept[at] != 0, found, tirx.const(0, data.dtype)) if kept is not None else found
 
         shape = [len(order) if at == axis else size for at, size in enumerate(data.shape)]
         return te.compute(shape, value, name="rearranged")
 
+    # Both sides of a Select are computed. A table with the negative numbers would read outside of the tensor:
+    # TVM drops a maximum that the condition of the Select makes superfluous.
+    tables = [np.maximum(order, 0), *([(order >= 0).astype("int8")] if (order < 0).any() else [])]
     return builder.call_te(
-        rearranged, call.args[0], relax.const(order), primfunc_name_hint="rearranged",
+        rearranged, call.args[0], *map(relax.const, tables), primfunc_name_hint="rearranged",
         primfunc_attrs={"op_pattern": _INJECTIVE},
     )  # fmt: skip
 

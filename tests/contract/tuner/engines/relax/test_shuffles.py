@@ -71,3 +71,10 @@ def test_negative_widths_and_axes_keep_the_layout_of_convolutions(
     # Only the input is transposed.
     told = asking.told_inside("relax", LOWERED, tmp_path / "prepared.onnx", "llvm -mcpu=znver5")
     assert told["True"]["transposed"] == 1
+
+
+def test_padding_reads_nothing_around_an_image(
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path
+) -> None:
+    """Builds run between guard pages."""
+    asking.assert_every_build_agrees(relax, reference, place, networks.padded_image(), tmp_path)

@@ -472,6 +472,22 @@ def shifted() -> bytes:
     return models.model(nodes, inputs={"x": (1, 16, 8, 8)}, outputs={"y": (1, 24)}, tensors=tensors)
 
 
+def padded_image() -> bytes:
+    """``x`` [1, 32, 32, 12], an image with its channels last, padded at each edge for two convolutions: ``y``."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    numbers = [0, 0, 2, 1, 0, 0, 1, 2]
+    nodes = [
+        _node("Transpose", ["x"], ["planes"], perm=[0, 3, 1, 2]),
+        _node("Pad", ["planes", "around"], ["padded"]),
+        _node("Conv", ["padded", "a"], ["first"], kernel_shape=[3, 3]),
+        _node("Conv", ["padded", "b"], ["second"], kernel_shape=[3, 3]),
+        _node("Sub", ["first", "second"], ["y"]),
+    ]
+    tensors = [_floats(name, (16, 12, 3, 3), weights) for name in "ab"]
+    tensors.append(tensor("around", (8,), _INT64, struct.pack("<8q", *numbers)))
+    return models.model(nodes, inputs={"x": (1, 32, 32, 12)}, outputs={"y": (1, 16, 33, 33)}, tensors=tensors)
+
+
 def _shuffled(given: str, name: str, rank: int) -> list[bytes]:
     """Nodes that swap the axes of groups and of their channels."""
     axes = [0, 2, 1, *range(3, rank)]

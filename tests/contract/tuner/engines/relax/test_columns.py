@@ -37,7 +37,7 @@ print(json.dumps(told))
     ("cpu", "padded"),
     [
         ("znver5", {"conv2d": [48, 64, 384, 432], "filtered_conv2d": [64], "matmul": [80, 80, 96]}),
-        ("haswell", {"conv2d": [40, 64, 360, 432], "filtered_conv2d": [56], "matmul": [80, 80, 96]}),
+        ("haswell", {"conv2d": [40, 64, 360, 368], "filtered_conv2d": [56], "matmul": [80, 80, 96]}),
     ],
 )
 def test_columns_are_padded_where_that_saves_time(
@@ -78,7 +78,8 @@ build = lowering.Lowering.of({"model": sys.argv[1], "target": "llvm -mcpu=znver5
 module = schedules.apply(lowering.lower(importing.load(sys.argv[1]), build), build.target)
 [script] = [each.script() for name, each in module.functions_items() if "conv2d" in name.name_hint]
 machine = Machine.of(build.target)
-tiles = [machine.tile(*sizes) for sizes in ((14, 80), (14, 48), (7, 1))]
+tiles = [machine.tile(*sizes) for sizes in ((14, 80), (14, 48), (7, 1), (37, 64))]
+tiles += [machine.tile(*sizes, may_leave_rows=True) for sizes in ((37, 64), (62, 48), (14, 48), (7, 1))]
 print(json.dumps({
     "products": [[each.rows, each.vectors, each.width] for each in tiles],
     "depthwise": sorted({int(size) for size in re.findall(r"T.unroll[(]T.int64[(]([0-9]+)", script)}),
@@ -90,11 +91,14 @@ print(json.dumps({
 def test_tiles_are_the_quickest_by_estimate(reference: EngineSession, tmp_path: Path) -> None:
     """Whole vectors come before few loads; a depthwise tile is one vector wide and as many rows as registers hold.
 
-    Its input is padded in bands of lines, of one image each.
+    Its input is padded in bands of lines, of one image each. Tiles leave some rows only where none that divides them
+    is about as quick.
     """
     model, _ = asking.prepare(reference, networks.wide_depthwise(), tmp_path)
     found = asking.told_inside("relax", TILES, model)
-    assert found == {"products": [[14, 1, 16], [7, 3, 16], [7, 1, 1]], "depthwise": [1, 14], "padded": [1, 29, 57, 48]}
+    dividing, leaving = [[14, 1, 16], [7, 3, 16], [7, 1, 1], [1, 4, 16]], [[10, 2, 16], [8, 3, 16]]
+    products = [*dividing, *leaving, [7, 3, 16], [7, 1, 1]]
+    assert found == {"products": products, "depthwise": [1, 14], "padded": [1, 29, 57, 48]}
 
 
 ORDER = """
@@ -129,6 +133,14 @@ def test_tiles_of_wide_groups_have_several_vectors(reference: EngineSession, tmp
     model, _ = asking.prepare(reference, networks.wide_groups(), tmp_path)
     [[weights, _], _] = asking.told_inside("relax", ORDER, model)
     assert weights == [4, 1, 1, 96, 48]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_that_tiles_leave_are_computed(
+    relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, threads: int
+) -> None:
+    own = {**place, "threads": threads}
+    asking.assert_every_build_agrees(relax, reference, own, networks.prime_rows(), tmp_path)
 
 
 TENSORS = """

@@ -547,6 +547,24 @@ def _joined(given: str, name: str, bounds: Sequence[str], step: str) -> list[byt
     return [*slices, _node("Concat", [f"{name}_{place}" for place in range(len(bounds))], [name], axis=1)]
 
 
+def prime_rows() -> bytes:
+    """Products whose rows no tile divides: convolutions of ``x`` [2, 16, 31, 37], and of ``z`` [2, 43, 24]."""
+    weights = random.Random(0)  # noqa: S311 - weights, not secrets
+    nodes = [
+        _node("Conv", ["x", "a", "bias"], ["first"], kernel_shape=[1, 1]),
+        _node("Relu", ["first"], ["bent"]),
+        _node("Conv", ["bent", "b"], ["grouped"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], group=2),
+        _node("Add", ["grouped", "bent"], ["sum"]),
+        _node("Conv", ["sum", "c"], ["y"], kernel_shape=[1, 5], pads=[0, 2, 0, 2]),
+        _node("MatMul", ["z", "d"], ["product"]),
+        _node("Sigmoid", ["product"], ["shares"]),
+    ]
+    shapes = {"a": (64, 16, 1, 1), "bias": (64,), "b": (64, 32, 3, 3), "c": (22, 64, 1, 5), "d": (24, 48)}
+    tensors = [_floats(name, shape, weights) for name, shape in shapes.items()]
+    inputs = {"x": (2, 16, 31, 37), "z": (2, 43, 24)}
+    return models.model(nodes, inputs=inputs, outputs={"y": (2, 22, 31, 37), "shares": (2, 43, 48)}, tensors=tensors)
+
+
 def odd_columns() -> bytes:
     """Products whose columns no vector divides, of convolutions, dense layers and tensors: ``x`` [1, 24, 31, 30] to
     three results.

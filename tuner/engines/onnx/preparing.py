@@ -15,6 +15,7 @@ import onnx.inliner
 from tuner.engines.onnx import arrays, branches, models, sessions, vetting
 from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.rewriting import applying, graphs
+from tuner.engines.onnx.rewriting.plain import differences
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -22,6 +23,8 @@ from tuner.engines.runtime import environment, importing, weights
 
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
+_MOST_ROUNDS = 3
+"""Of replacing operators and folding; folding may bring back the form that was replaced."""
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
@@ -164,10 +167,13 @@ def _simplified(
         # Folding would inline functions for which an engine's plugin may have a faster implementation.
         return _plain(static) or static, False
     folded = _folded(static, inputs, expected, folder)
-    plain = _plain(folded or static)
-    if plain:
-        folded = _folded(plain, inputs, expected, folder)
-    return folded or plain or static, folded is not None
+    for _ in range(_MOST_ROUNDS):
+        # Constants that folding finds in what replaced an operator may allow to replace others.
+        plain = _plain(folded or static)
+        if plain is None:
+            break
+        static, folded = plain, _folded(plain, inputs, expected, folder)
+    return folded or static, folded is not None
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -186,7 +192,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the model without operators that few compilers support, or None if it has none or proof fails."""
-    if not any(map(applying.has_plain_form, model.graph.node)):
+    if not any(map(applying.has_plain_form, model.graph.node)) and not differences.applies(model.graph):
         return None
     done = applying.apply(graphs.copy(model), 0, applying.PLAIN)
     for name, reason in done.undone.items():

@@ -122,8 +122,11 @@ class LibraryNetwork(SessionNetwork):
         at_end = self._runs % 2 == 1
         self._runs += 1
         fed = {name: guard_pages.copy(array, at_end=at_end) for name, array in self._fed.items()}
-        known = [info for info in self._session.get_outputs() if all(isinstance(size, int) for size in info.shape)]
-        made = {info.name: guard_pages.empty(info.shape, info.dtype, at_end=at_end) for info in known}
+        made = {}
+        for info in self._session.get_outputs():
+            fixed = [size for size in info.shape if isinstance(size, int)]
+            if len(fixed) == len(info.shape):
+                made[info.name] = guard_pages.empty(fixed, info.dtype, at_end=at_end)
         with _served():
             return self._session.run(None, fed, out=made)
 

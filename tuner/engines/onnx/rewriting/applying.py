@@ -29,6 +29,7 @@ from tuner.engines.onnx.rewriting.aligned import padding
 from tuner.engines.onnx.rewriting.plain import (
     assigned,
     attention,
+    differences,
     einsum,
     explicit,
     fused,
@@ -84,6 +85,7 @@ PLAIN: dict[str, Pass] = {
     "reductions": lambda model, _: reductions.apply(model),
     "spectra": lambda model, _: spectra.apply(model),
     "recurrent": lambda model, _: recurrent.apply(model),
+    "differences": lambda model, _: differences.apply(model),
 }
 """Passes of the preparation of a model: they replace operators that few compilers support, for every target."""
 _REPLACED = frozenset().union(

@@ -318,6 +318,37 @@ def test_sizes_in_the_definition_of_an_operator_are_folded(tmp_path: Path) -> No
     assert not {"GroupNormalization", "Shape"} & set(operators)
 
 
+_SUBTRACTED = """
+import numpy as np, onnx
+from onnx import TensorProto, helper, numpy_helper
+from tuner.engines.onnx import preparing
+
+rng, path = np.random.default_rng(0), sys.argv[1] + "/model.onnx"
+info = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+arrays = {"w": rng.normal(size=(8, 3, 3, 3)), **{name: rng.normal(size=8) + 2 for name in ("mean", "scale", "shift")}}
+weights = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+weights.append(numpy_helper.from_array(np.array([0, 0, 0, 0, 0, 0, 1, 1]), "around"))
+nodes = [
+    helper.make_node("Transpose", ["x"], ["planes"], perm=[0, 3, 1, 2]),
+    helper.make_node("Pad", ["planes", "around", ""], ["padded"]),
+    helper.make_node("Conv", ["padded", "w"], ["made"], strides=[2, 2]),
+    helper.make_node("Transpose", ["made"], ["back"], perm=[0, 2, 3, 1]),
+    helper.make_node("Sub", ["back", "mean"], ["moved"]),
+    helper.make_node("Mul", ["moved", "scale"], ["scaled"]),
+    helper.make_node("Add", ["scaled", "shift"], ["normal"]),
+    helper.make_node("Transpose", ["normal"], ["again"], perm=[0, 3, 1, 2]),
+    helper.make_node("GlobalMaxPool", ["again"], ["y"]),
+]
+graph = helper.make_graph(nodes, "g", [info("x", [1, 8, 8, 3])], [info("y", [1, 8, 1, 1])], weights)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
+told = preparing.prepare(path, {}, path + ".prepared")["operators"]
+"""
+
+
+def test_normalization_and_padding_as_keras_exports_them_are_folded(tmp_path: Path) -> None:
+    assert inside.run(_SUBTRACTED, tmp_path) == {"Transpose": 1, "Conv": 1, "GlobalMaxPool": 1}
+
+
 _HALVES = """
 import numpy as np, onnx
 from onnx import TensorProto, helper, numpy_helper

@@ -1,9 +1,10 @@
 """Explicit forms of operators whose attributes or operands leave something to be computed.
 
 Not every engine imports the others: padding by ``auto_pad`` or of some axes, parts of uneven sizes or a single one,
-``Celu``, ``EyeLike``, ``OneHot``, ``Dropout`` with a seed, ``LayerNormalization`` that returns its mean, a number of
-boxes that does not fit into 32 bits, and an attribute of casts that changes nothing. A ``PRelu`` with a single slope
-becomes a ``LeakyRelu``, which TVM fuses with the convolution before it.
+``Celu``, ``EyeLike``, ``OneHot``, ``ReverseSequence``, ``Dropout`` with a seed, ``LayerNormalization`` that returns its
+mean, a number of boxes that does not fit into 32 bits, and an attribute of casts that changes nothing. A ``PRelu`` with
+a single slope becomes a ``LeakyRelu``, which TVM fuses with the convolution before it. ONNX Runtime folds padding into
+convolutions, but not if the value has an empty name.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _METHODS = {
     ("", "OneHot"): "_one_hot",
     ("", "PRelu"): "_slope",
     ("", "Pad"): "_pad",
+    ("", "ReverseSequence"): "_reversed",
     ("", "Split"): "_split",
 }
 _FLOAT8 = range(TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2FNUZ + 1)
@@ -39,7 +41,7 @@ def applies(node: onnx.NodeProto) -> bool:
     if node.op_type in _WINDOWED:
         return graphs.attribute(node, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
     if node.op_type == "Pad":
-        return len(node.input) > len(("data", "pads", "value"))
+        return len(node.input) > len(("data", "pads", "value")) or not all(node.input)
     if node.op_type == "Cast":
         return graphs.attribute(node, "saturate") is not None and graphs.attribute(node, "to") not in _FLOAT8
     if node.op_type == "Split":
@@ -145,8 +147,11 @@ class _Forms(Replacements):
         self._e.append(plain)
 
     def _pad(self, node: onnx.NodeProto) -> None:
-        """Emit padding of all axes."""
-        name, pads, value, axes = node.input
+        """Emit padding of all axes, with a value only if there is one."""
+        name, pads, value, axes = [*node.input, "", ""][:4]
+        if not axes:
+            self._e.copy(node, "Pad", [name, pads, *([value] if value else [])], node.output[0])
+            return
         shape, given, chosen = self._e.shapes.get(name), self._e.value(pads), self._e.value(axes)
         if shape is None or given is None or chosen is None:
             raise Declined
@@ -154,6 +159,15 @@ class _Forms(Replacements):
         every[:, chosen] = given.reshape(2, -1)
         inputs = [name, self._e.constant(every.reshape(-1), np.int64), *([value] if value else [])]
         self._e.copy(node, "Pad", inputs, node.output[0])
+
+    def _reversed(self, node: onnx.NodeProto) -> None:
+        """Emit a choice of indices if all sequences have the same constant length."""
+        shape, lengths = self._e.shapes.get(node.input[0]), self._e.value(node.input[1])
+        if shape is None or lengths is None or len(set(lengths.reshape(-1).tolist())) != 1:
+            raise Declined
+        axis, length = graphs.attribute(node, "time_axis", 0), int(lengths[0])
+        order = [*range(length - 1, -1, -1), *range(length, shape[axis])]
+        self._e.emit("Gather", [node.input[0], self._e.constant(order, np.int64)], node.output[0], axis=axis)
 
     def _boxes(self, node: onnx.NodeProto) -> None:
         """Emit a selection of no more boxes than there are."""

@@ -1,48 +1,79 @@
 """Unrolling of ``Loop`` and ``Scan`` whose number of iterations is known.
 
-Relax imports neither. Relay imports them as recursive functions, which its graph executor cannot run.
+Relax imports neither. Relay imports them as recursive functions, which its graph executor cannot run. The loops of
+TensorFlow compare counters with constants in each iteration; these alone are computed, to count the iterations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+import onnx.reference
+from onnx import helper, numpy_helper
 
 from tuner.engines.onnx import vetting
 from tuner.engines.onnx.rewriting import graphs
 from tuner.engines.onnx.rewriting.plain.emitting import Declined, Replacements, replace
-from tuner.engines.runtime import importing
+from tuner.engines.runtime import importing, weights
 
 _METHODS = {("", "Loop"): "_loop", ("", "Scan"): "_scan"}
 OPERATORS = frozenset(operator for _, operator in _METHODS)
 _MOST_STEPS = 512
 _MOST_NODES = 6_000
 """Maximum nodes that take the place of one loop."""
+_COUNTING = frozenset(
+    (
+        "Add",
+        "And",
+        "Cast",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Identity",
+        "Less",
+        "LessOrEqual",
+        "Mul",
+        "Not",
+        "Or",
+        "Sub",
+    )
+)
+_OPSET = helper.make_opsetid("", 17)
+"""Operator set in which these are evaluated; they compute the same in all."""
 
 
 class _Unrolling(Replacements):
     methods = _METHODS
 
     def _loop(self, node: onnx.NodeProto) -> None:
-        trips, condition, *states = node.input
-        body, count = graphs.attribute(node, "body"), self._e.value(trips) if trips else None
+        _, condition, *states = node.input
+        body, count = graphs.attribute(node, "body"), self._count(node)
         first = self._e.value(condition) if condition else np.True_
-        if count is None or first is None or not first.all() or not vetting.goes_on(body, self._e.scalars()):
-            raise Declined
-        if not self._fits(body, int(count.reshape(-1)[0])):
+        if count is None or first is None or not first.all() or not self._fits(body, count):
             raise Declined
         shared, always = self._shared(body), self._e.constant(True, np.bool_)
         stacked: list[list[str]] = []
-        for number in range(int(count.reshape(-1)[0])):
+        for number in range(count):
             place = self._e.constant(number, np.int64)
             given = zip(body.input, [place, always, *states], strict=True)
             _, *found = self._e.inline(body, {**shared, **{value.name: name for value, name in given}})
             states, made = found[: len(states)], found[len(states) :]
             stacked.append(made)
         self._finish(node, states, [(each, 0) for each in zip(*stacked, strict=True)])
+
+    def _count(self, node: onnx.NodeProto) -> int | None:
+        """Return the number of iterations of a loop that begins; None if it is not known."""
+        body, trips = graphs.attribute(node, "body"), node.input[0]
+        limit = self._e.value(trips) if trips else np.int64(_MOST_STEPS + 1)
+        if limit is None:
+            return None
+        most = int(limit.reshape(-1)[0])
+        if vetting.goes_on(body, self._e.scalars()):
+            return most if trips else None
+        return _ended(body, min(most, _MOST_STEPS + 1), list(node.input)[2:], self._e.value)
 
     def _scan(self, node: onnx.NodeProto) -> None:
         body, count = graphs.attribute(node, "body"), graphs.attribute(node, "num_scan_inputs", 0)
@@ -95,6 +126,54 @@ class _Unrolling(Replacements):
         for (made, axis), output in zip(stacked, list(node.output)[len(states) :], strict=True):
             if output:
                 self._e.emit("Concat", [self._e.unsqueeze(name, axis) for name in made], output, axis=axis)
+
+
+def _ended(body: onnx.GraphProto, most: int, states: Sequence[str], value: Callable[[str], Any]) -> int | None:
+    """Return after how many iterations, at most ``most``, a body's condition is false; None if data decide that.
+
+    ``states`` are the initial states outside, where ``value`` returns constants.
+    """
+    number, before, *names = (each.name for each in body.input)
+    condition, *others = (each.name for each in body.output)
+    after = dict(zip(names, others, strict=False))
+    needed = _needed(body, condition, after)
+    makers = {output: node for node in body.node for output in node.output}
+    own = {tensor.name: tensor for tensor in body.initializer}
+    counters = {name: value(outside) for name, outside in zip(names, states, strict=True) if name in needed}
+    outside = needed - {number, before, *counters, *makers}
+    constants = {name: weights.array(own[name]) if name in own else value(name) for name in outside}
+    known = [*counters.values(), *constants.values()]
+    if any(array is None or array.size != 1 for array in known) or any(
+        makers[name].op_type not in _COUNTING for name in needed & makers.keys()
+    ):
+        return None
+    graph = helper.make_graph(
+        [node for node in body.node if node.output[0] in needed],
+        "counters",
+        [each for each in body.input if each.name in (number, before, *counters)],
+        [helper.make_empty_tensor_value_info(name) for name in (condition, *(after[name] for name in counters))],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    program = onnx.reference.ReferenceEvaluator(helper.make_model(graph, opset_imports=[_OPSET]))
+    for done in range(most):
+        goes_on, *found = program.run(None, {number: np.int64(done), before: np.True_, **counters})
+        if not goes_on.all():
+            return done + 1
+        counters = dict(zip(counters, found, strict=True))
+    return most
+
+
+def _needed(body: onnx.GraphProto, condition: str, after: Mapping[str, str]) -> set[str]:
+    """Return what the conditions of all iterations are computed from; ``after`` has the next state of each."""
+    makers = {output: node for node in body.node for output in node.output}
+    needed: set[str] = set()
+    wanted = [condition]
+    while wanted:
+        name = wanted.pop()
+        if name not in needed:
+            needed.add(name)
+            wanted += makers[name].input if name in makers else [after[name]] if name in after else []
+    return needed
 
 
 def apply(model: onnx.ModelProto) -> int:

@@ -215,6 +215,33 @@ scan(0, 0, 1)
 scan(1, -1, 0)
 """
 
+_COUNTED = """
+info = lambda name, kind, shape: helper.make_tensor_value_info(name, kind, shape)
+B, L, I = TensorProto.BOOL, TensorProto.INT64, TensorProto.INT32
+
+def loop(trips, steps, condition):
+    # As TensorFlow writes them: a counter of its own beside the loop's.
+    nodes = [helper.make_node("Add", ["time", "one"], ["later"]), *condition,
+             helper.make_node("Gather", ["x", "time"], ["row"]), helper.make_node("Add", ["s", "row"], ["next"]),
+             helper.make_node("Tanh", ["next"], ["seen"])]
+    body = helper.make_graph(
+        nodes, "body", [info("i", L, []), info("go", B, []), info("time", I, []), info("s", F, [3])],
+        [info("goes", B, []), info("later", I, []), info("next", F, [3]), info("seen", F, [3])],
+        [numpy_helper.from_array(np.int32(1), "one"), numpy_helper.from_array(np.float32(4), "limit")])
+    given = [weight(np.int64(trips)) if trips else "", weight(np.bool_(True)), weight(np.int32(0)), floats(3)]
+    node = helper.make_node("Loop", given, ["t", "y", "all"], body=body)
+    told.append(told_of([node], [("x", F, [9, 3])], [("y", F, [3]), ("all", F, [steps, 3])]))
+
+below = [helper.make_node("Cast", ["later"], ["real"], to=F), helper.make_node("Less", ["real", "limit"], ["below"])]
+both = [*below, helper.make_node("Cast", ["i"], ["number"], to=F),
+        helper.make_node("Less", ["number", "limit"], ["less"]), helper.make_node("And", ["below", "less"], ["goes"])]
+alone = [*below, helper.make_node("Identity", ["below"], ["goes"])]
+loop(9, 4, both)
+loop(3, 3, both)
+loop(0, 4, alone)
+"""
+
+
 _ENDLESS = """
 info = lambda name, kind, shape: helper.make_tensor_value_info(name, kind, shape)
 B, L = TensorProto.BOOL, TensorProto.INT64
@@ -297,6 +324,9 @@ one("PRelu", image, [1, 3, 9, 8], weights=[floats(1, 1, 1)])
 node = helper.make_node("Split", ["x"], ["a", "y"], axis=2, num_outputs=2)
 told.append({"operator": "Split", **told_of([node], image, [("a", F, [1, 3, 5, 8]), ("y", F, [1, 3, 4, 8])], 18)})
 one("Split", image, [1, 3, 9, 8], weights=[weight(np.array([9]))], axis=2)
+for length in (9, 4):
+    one("ReverseSequence", [("x", F, [9, 2, 3])], [9, 2, 3], weights=[weight(np.array([length] * 2))], time_axis=0,
+        batch_axis=1)
 one("Dropout", image, [1, 3, 9, 8], seed=3)
 node = helper.make_node("LayerNormalization", ["x", floats(9, 8), floats(9, 8)], ["y", "m", "d"], axis=2, epsilon=1e-3)
 shapes = [("y", F, [1, 3, 9, 8]), ("m", F, [1, 3, 1, 1]), ("d", F, [1, 3, 1, 1])]
@@ -594,6 +624,13 @@ def test_loops_become_their_iterations() -> None:
     assert [loop["applied"] for loop in loops] == [{"loops": 1}] * 2 + [{"loops": 5}] + [{"loops": 1}] * 2
     for loop in loops:
         assert not {"Loop", "Scan"} & set(loop["operators"])
+        assert loop["error"] < 1e-6
+
+
+def test_loops_that_counters_end_become_their_iterations() -> None:
+    for loop in _told(_COUNTED):
+        assert loop["applied"]["loops"] == 1
+        assert "Loop" not in loop["operators"]
         assert loop["error"] < 1e-6
 
 

@@ -15,7 +15,6 @@ import onnx.inliner
 from tuner.engines.onnx import arrays, branches, models, sessions, vetting
 from tuner.engines.onnx.accuracy import comparing
 from tuner.engines.onnx.rewriting import applying, graphs
-from tuner.engines.onnx.rewriting.plain import differences
 from tuner.engines.protocol import plugins
 from tuner.engines.protocol.messages import Json
 from tuner.engines.protocol.serving import EngineFailure
@@ -24,7 +23,7 @@ from tuner.engines.runtime import environment, importing, weights
 Shapes = dict[str, list[int]]
 _log = logging.getLogger(__name__)
 _MOST_ROUNDS = 3
-"""Of replacing operators and folding; folding may bring back the form that was replaced."""
+"""Maximum rounds of replacing operators and folding, because folding may restore what was replaced."""
 
 
 def resolve(model: onnx.ModelProto, given: Shapes) -> Shapes:
@@ -168,7 +167,7 @@ def _simplified(
         return _plain(static) or static, False
     folded = _folded(static, inputs, expected, folder)
     for _ in range(_MOST_ROUNDS):
-        # Constants that folding finds in what replaced an operator may allow to replace others.
+        # Folding the replacement of one operator may make the operands of another constant.
         plain = _plain(folded or static)
         if plain is None:
             break
@@ -192,7 +191,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _plain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the model without operators that few compilers support, or None if it has none or proof fails."""
-    if not any(map(applying.has_plain_form, model.graph.node)) and not differences.applies(model.graph):
+    if not applying.has_plain_forms(model.graph):
         return None
     done = applying.apply(graphs.copy(model), 0, applying.PLAIN)
     for name, reason in done.undone.items():

@@ -19,8 +19,8 @@ WORTH_THREADS = 1 << 15
 """Elements of a map below which waking threads, some microseconds, costs more than it saves."""
 _WORTH = 0.92
 """Padding columns must reduce the estimated time to less than this share."""
-_WORTH_LEAVING = 0.9
-"""A tile that divides the rows must be slower than this share of one that leaves some, whose code is twice as long."""
+_WORTH_REMAINDER = 0.9
+"""A tile that divides the rows is kept unless its speed is below this share: a remainder doubles the code."""
 _MOST_ADDED = 2
 """Maximum number of whole vectors of padding columns."""
 _MOST_WAYS = 12
@@ -74,25 +74,23 @@ class Machine:
         free = self.accumulators * 4 // 3 - vectors - 1
         return min(self.accumulators, free) // vectors
 
-    def tile(self, rows: int, columns: int, *, may_leave_rows: bool = False) -> Tile:
+    def tile(self, rows: int, columns: int, *, allow_remainder: bool = False) -> Tile:
         """Return the quickest tile by estimate that fits the accumulators; among equals, the one with most reuse.
 
-        It divides the rows, unless others may be left and one that leaves some is much quicker.
+        It divides the rows, unless a remainder is allowed and a tile with one is much quicker.
         """
         widths = [(wide, vector_width(wide, self.lanes)) for wide in divisors(columns, 4 * self.lanes)]
         fitting = [(wide // width, width) for wide, width in widths if self.rows(wide // width) > 0]
         dividing = self._quickest(rows, [self.tile_of(rows, *each) for each in fitting])
-        if not may_leave_rows:
+        if not allow_remainder:
             return dividing
-        leaving = self._quickest(
-            rows,
-            [
-                Tile(rows=high, vectors=vectors, width=width)
-                for vectors, width in fitting
-                for high in range(1, min(rows, self.rows(vectors)) + 1)
-            ],
-        )
-        return leaving if self.share(rows, dividing) < _WORTH_LEAVING * self.share(rows, leaving) else dividing
+        every = [
+            Tile(rows=high, vectors=vectors, width=width)
+            for vectors, width in fitting
+            for high in range(1, min(rows, self.rows(vectors)) + 1)
+        ]
+        quickest = self._quickest(rows, every)
+        return quickest if self.share(rows, dividing) < _WORTH_REMAINDER * self.share(rows, quickest) else dividing
 
     def tile_of(self, rows: int, vectors: int, width: int) -> Tile:
         """Return the quickest tile that divides the rows, with so many vectors in a row, and values in each."""
@@ -104,19 +102,21 @@ class Machine:
         return max(tiles, key=lambda tile: (self.share(rows, tile), tile.reuse))
 
     def share(self, rows: int, tile: Tile) -> float:
-        """Return the estimated share of peak speed of so many rows, of which a tile may leave some."""
-        whole, left = divmod(rows, tile.rows)
+        """Return the estimated share of peak speed of tiles for so many rows, with a smaller tile for the remainder."""
+        whole, remainder = divmod(rows, tile.rows)
         time = whole * tile.rows / tile.share(self.lanes)
-        return rows / (time + left / replace(tile, rows=left).share(self.lanes)) if left else rows / time
+        if remainder:
+            time += remainder / replace(tile, rows=remainder).share(self.lanes)
+        return rows / time
 
-    def whole(self, rows: int, columns: int, *, padding: float = 0.0, may_leave_rows: bool = False) -> int:
+    def whole(self, rows: int, columns: int, *, padding: float = 0.0, allow_remainder: bool = False) -> int:
         """Return the number of columns, padded to whole vectors if that makes the product quicker.
 
         ``padding`` is the additional cost of padding, in units of the time of one column at peak speed.
         """
 
         def time(count: int) -> float:
-            return count / self.share(rows, self.tile(rows, count, may_leave_rows=may_leave_rows))
+            return count / self.share(rows, self.tile(rows, count, allow_remainder=allow_remainder))
 
         fewest = math.ceil(columns / self.lanes)
         best = min((self.lanes * (fewest + added) for added in range(_MOST_ADDED + 1)), key=time)

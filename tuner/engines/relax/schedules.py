@@ -64,25 +64,29 @@ def tile(schedule: Any, block: Any, machine: Machine, *, parallel: bool) -> list
     if traffic.rows == 0 and columns == extents[-1]:
         # In a depthwise convolution, rows share weights, but vectors of a row share no input.
         columns = vector_width(columns, machine.lanes)
-    sizes = machine.tile(extents[-2] if len(extents) > 1 else 1, columns, may_leave_rows=True)
+    sizes = machine.tile(extents[-2] if len(extents) > 1 else 1, columns, allow_remainder=True)
     outer_column, vectors, vector = schedule.split(spatial[-1], [None, sizes.vectors, sizes.width])
     packed = _pack_weights(schedule, block, sizes.vectors * sizes.width)
     inner, rows = [vectors, vector], spatial[:-1]
-    leaving: list[Any] = []
+    uneven: Any = None
     if sizes.rows > 1:
         outer_row, row = schedule.split(spatial[-2], [None, sizes.rows])
         inner, rows = [row, vectors, vector], spatial[:-2]
-        (leaving if extents[-2] % sizes.rows else rows).append(outer_row)
+        if extents[-2] % sizes.rows:
+            uneven = outer_row
+        else:
+            rows.append(outer_row)
     outer = [*unit, *_outer_loops(schedule, rows, outer_column, traffic, machine.threads)]
-    schedule.reorder(*outer, *leaving, *reduced, *inner)
+    schedule.reorder(*outer, *([] if uneven is None else [uneven]), *reduced, *inner)
     outermost = place = schedule.fuse(*outer)
     padded = _padded(schedule, block) if outer[-1].same_as(outer_column) else None
     bands = _bands(schedule, padded, extents[:-2], machine) if padded else 1
     if bands > 1:
         outermost, place = schedule.split(place, [bands, None])
         schedule.compute_at(padded, outermost, preserve_unit_loops=True)
-    for place in leaving:
-        # The rows that its tiles leave become code of their own, without conditions.
+    if uneven is not None:
+        # TVM peels the last iteration, so that whole tiles have no conditions.
+        place = uneven
         schedule.annotate(place, "pragma_loop_partition_hint", True)
     schedule.reverse_compute_at(epilogue, place)
     if parallel:

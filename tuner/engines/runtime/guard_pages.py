@@ -1,7 +1,7 @@
-"""Arrays between guard pages: code that reads or writes beyond an array ends its process there.
+"""Arrays between guard pages: code that accesses memory beyond an array crashes.
 
-Beside an ordinary array there is other memory of the process, so that such code works until it runs elsewhere. The
-technique is that of B. Perens, Electric Fence.
+Ordinary arrays lie beside other memory of the process, which hides such errors. The technique is that of Electric Fence
+(B. Perens, 1987).
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ _INACCESSIBLE = 0
 """``PROT_NONE``."""
 
 
-def empty(shape: Sequence[int], dtype: Any, *, at_end: bool) -> Any:
-    """Return a new array that begins behind one guard page, or whose last 64 bytes are before the other."""
+def zeros(shape: Sequence[int], dtype: Any, *, at_end: bool) -> Any:
+    """Return an array of zeros that starts right after a guard page, or ends within 64 bytes of one.
+
+    Raises OSError if the system refuses to protect a page.
+    """
     kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     pages = -(-size // mmap.PAGESIZE)
@@ -35,8 +38,8 @@ def empty(shape: Sequence[int], dtype: Any, *, at_end: bool) -> Any:
 
 
 def copy(array: Any, *, at_end: bool) -> Any:
-    """Return a copy of an array, likewise."""
-    made = empty(array.shape, array.dtype, at_end=at_end)
+    """Return a copy of an array, placed as by ``zeros``."""
+    made = zeros(array.shape, array.dtype, at_end=at_end)
     made[...] = array
     return made
 

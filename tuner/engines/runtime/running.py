@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import shutil
 import tempfile
@@ -115,18 +116,17 @@ class LibraryNetwork(SessionNetwork):
                 shutil.copyfile(folder / WEIGHTS, path.with_name(WEIGHTS))
             super().__init__(path, threads, "library")
         self._kernels = kernels.read(folder)
-        self._runs = 0
+        self._at_end = itertools.cycle((False, True))
 
     def run(self) -> Sequence[Any]:
-        """Run between guard pages, by turns at the beginning and the end of arrays."""
-        at_end = self._runs % 2 == 1
-        self._runs += 1
+        """Run with guard pages around inputs and outputs, which alternately start and end at one."""
+        at_end = next(self._at_end)
         fed = {name: guard_pages.copy(array, at_end=at_end) for name, array in self._fed.items()}
         made = {}
         for info in self._session.get_outputs():
             fixed = [size for size in info.shape if isinstance(size, int)]
             if len(fixed) == len(info.shape):
-                made[info.name] = guard_pages.empty(fixed, info.dtype, at_end=at_end)
+                made[info.name] = guard_pages.zeros(fixed, info.dtype, at_end=at_end)
         with _served():
             return self._session.run(None, fed, out=made)
 

@@ -105,6 +105,11 @@ def has_plain_form(node: onnx.NodeProto) -> bool:
     return node.op_type in _REPLACED or explicit.applies(node) or reductions.applies(node)
 
 
+def has_plain_forms(graph: onnx.GraphProto) -> bool:
+    """Return whether ``PLAIN`` may change a graph."""
+    return any(map(has_plain_form, graph.node)) or differences.applies(graph)
+
+
 def rewrite(path: str, lanes: int, out_path: str, passes: Mapping[str, Pass] = PASSES) -> Json:
     """Write the rewritten model to ``out_path``; no file is written if no pass changed anything.
 

@@ -51,7 +51,7 @@ class _Padding(relax.PyExprMutator):
         *inner, _ = kernel.value.shape
         own = columns // groups
         copied = _COPIED * own / (2 * math.prod(inner)) if groups > 1 else 0.0
-        wide = self._machine.whole(rows, own, padding=copied, may_leave_rows=True)
+        wide = self._machine.whole(rows, own, padding=copied, allow_remainder=True)
         if wide == own:
             return visited
         parts = kernel.value.numpy().reshape(*inner, groups, own)
@@ -62,7 +62,7 @@ class _Padding(relax.PyExprMutator):
     def _with_wide_tensor(self, call: Any, visited: Any) -> Any:
         """Pad the right tensor of a product of two; an operator that produces it writes the padding, too."""
         *outer, rows, columns = map(int, call.ty.shape.values)
-        wide = self._machine.whole(rows, columns, padding=_COPIED / (2 * rows), may_leave_rows=True)
+        wide = self._machine.whole(rows, columns, padding=_COPIED / (2 * rows), allow_remainder=True)
         if wide == columns:
             return visited
         data, other = visited.args

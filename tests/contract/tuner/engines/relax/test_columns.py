@@ -79,7 +79,7 @@ module = schedules.apply(lowering.lower(importing.load(sys.argv[1]), build), bui
 [script] = [each.script() for name, each in module.functions_items() if "conv2d" in name.name_hint]
 machine = Machine.of(build.target)
 tiles = [machine.tile(*sizes) for sizes in ((14, 80), (14, 48), (7, 1), (37, 64))]
-tiles += [machine.tile(*sizes, may_leave_rows=True) for sizes in ((37, 64), (62, 48), (14, 48), (7, 1))]
+tiles += [machine.tile(*sizes, allow_remainder=True) for sizes in ((37, 64), (62, 48), (14, 48), (7, 1))]
 print(json.dumps({
     "products": [[each.rows, each.vectors, each.width] for each in tiles],
     "depthwise": sorted({int(size) for size in re.findall(r"T.unroll[(]T.int64[(]([0-9]+)", script)}),
@@ -91,13 +91,13 @@ print(json.dumps({
 def test_tiles_are_the_quickest_by_estimate(reference: EngineSession, tmp_path: Path) -> None:
     """Whole vectors come before few loads; a depthwise tile is one vector wide and as many rows as registers hold.
 
-    Its input is padded in bands of lines, of one image each. Tiles leave some rows only where none that divides them
-    is about as quick.
+    Its input is padded in bands of lines, of one image each. Tiles have a remainder of rows only where none that
+    divides them is about as quick.
     """
     model, _ = asking.prepare(reference, networks.wide_depthwise(), tmp_path)
     found = asking.told_inside("relax", TILES, model)
-    dividing, leaving = [[14, 1, 16], [7, 3, 16], [7, 1, 1], [1, 4, 16]], [[10, 2, 16], [8, 3, 16]]
-    products = [*dividing, *leaving, [7, 3, 16], [7, 1, 1]]
+    dividing, uneven = [[14, 1, 16], [7, 3, 16], [7, 1, 1], [1, 4, 16]], [[10, 2, 16], [8, 3, 16]]
+    products = [*dividing, *uneven, [7, 3, 16], [7, 1, 1]]
     assert found == {"products": products, "depthwise": [1, 14], "padded": [1, 29, 57, 48]}
 
 
@@ -136,7 +136,7 @@ def test_tiles_of_wide_groups_have_several_vectors(reference: EngineSession, tmp
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_rows_that_tiles_leave_are_computed(
+def test_the_remainder_of_rows_is_computed(
     relax: EngineSession, reference: EngineSession, place: dict[str, Any], tmp_path: Path, threads: int
 ) -> None:
     own = {**place, "threads": threads}

@@ -1,4 +1,4 @@
-"""Guard pages end a process that goes beyond an array."""
+"""Guard pages crash a process that accesses memory beyond an array."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import ctypes, os, signal
 import numpy as np
 from tuner.engines.runtime import guard_pages
 
-def ends(address):
+def crashes(address):
     child = os.fork()
     if child == 0:
         ctypes.string_at(address, 1)
@@ -28,9 +28,9 @@ for shape in ((), (0,), (3, 5), (1024,), (2, 1025)):
         first = made.ctypes.data
         assert first % 64 == 0
         beyond = first + -(-given.nbytes // 64) * 64 if at_end else first - 1
-        assert ends(beyond) and not (given.nbytes and ends(first)), (shape, at_end)
+        assert crashes(beyond) and not (given.nbytes and crashes(first)), (shape, at_end)
 """
 
 
-def test_what_is_beyond_an_array_ends_the_process() -> None:
+def test_access_beyond_an_array_crashes_the_process() -> None:
     asking.python("onnx", "-c", BEYOND)

@@ -1,7 +1,7 @@
 """Unrolling of ``Loop`` and ``Scan`` whose number of iterations is known.
 
-Relax imports neither. Relay imports them as recursive functions, which its graph executor cannot run. The loops of
-TensorFlow compare counters with constants in each iteration; these alone are computed, to count the iterations.
+Relax imports neither. Relay imports them as recursive functions, which its graph executor cannot run. TensorFlow's
+loops compare counters with constants in each iteration; only these operators are evaluated, to count the iterations.
 """
 
 from __future__ import annotations
@@ -24,25 +24,13 @@ OPERATORS = frozenset(operator for _, operator in _METHODS)
 _MOST_STEPS = 512
 _MOST_NODES = 6_000
 """Maximum nodes that take the place of one loop."""
-_COUNTING = frozenset(
-    (
-        "Add",
-        "And",
-        "Cast",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Identity",
-        "Less",
-        "LessOrEqual",
-        "Mul",
-        "Not",
-        "Or",
-        "Sub",
-    )
-)
+_COUNTING = frozenset({
+    "Add", "And", "Cast", "Equal", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Mul", "Not", "Or",
+    "Sub",
+})  # fmt: skip
+"""Operators that are evaluated to count iterations."""
 _OPSET = helper.make_opsetid("", 17)
-"""Operator set in which these are evaluated; they compute the same in all."""
+"""Operator set for evaluating them. They compute the same in older and newer ones."""
 
 
 class _Unrolling(Replacements):
@@ -65,7 +53,7 @@ class _Unrolling(Replacements):
         self._finish(node, states, [(each, 0) for each in zip(*stacked, strict=True)])
 
     def _count(self, node: onnx.NodeProto) -> int | None:
-        """Return the number of iterations of a loop that begins; None if it is not known."""
+        """Return the number of iterations of a loop whose first condition is true; None if it is unknown."""
         body, trips = graphs.attribute(node, "body"), node.input[0]
         limit = self._e.value(trips) if trips else np.int64(_MOST_STEPS + 1)
         if limit is None:
@@ -73,7 +61,7 @@ class _Unrolling(Replacements):
         most = int(limit.reshape(-1)[0])
         if vetting.goes_on(body, self._e.scalars()):
             return most if trips else None
-        return _ended(body, min(most, _MOST_STEPS + 1), list(node.input)[2:], self._e.value)
+        return _iterations(body, min(most, _MOST_STEPS + 1), list(node.input)[2:], self._e.value)
 
     def _scan(self, node: onnx.NodeProto) -> None:
         body, count = graphs.attribute(node, "body"), graphs.attribute(node, "num_scan_inputs", 0)
@@ -128,16 +116,16 @@ class _Unrolling(Replacements):
                 self._e.emit("Concat", [self._e.unsqueeze(name, axis) for name in made], output, axis=axis)
 
 
-def _ended(body: onnx.GraphProto, most: int, states: Sequence[str], value: Callable[[str], Any]) -> int | None:
-    """Return after how many iterations, at most ``most``, a body's condition is false; None if data decide that.
+def _iterations(body: onnx.GraphProto, most: int, states: Sequence[str], value: Callable[[str], Any]) -> int | None:
+    """Return the number of iterations, at most ``most``, until a body's condition is false; None if it depends on data.
 
-    ``states`` are the initial states outside, where ``value`` returns constants.
+    ``states`` are the loop's initial states in the outer graph; ``value`` returns constants of that graph.
     """
     number, before, *names = (each.name for each in body.input)
     condition, *others = (each.name for each in body.output)
     after = dict(zip(names, others, strict=False))
-    needed = _needed(body, condition, after)
     makers = {output: node for node in body.node for output in node.output}
+    needed = _needed(condition, makers, after)
     own = {tensor.name: tensor for tensor in body.initializer}
     counters = {name: value(outside) for name, outside in zip(names, states, strict=True) if name in needed}
     outside = needed - {number, before, *counters, *makers}
@@ -163,9 +151,11 @@ def _ended(body: onnx.GraphProto, most: int, states: Sequence[str], value: Calla
     return most
 
 
-def _needed(body: onnx.GraphProto, condition: str, after: Mapping[str, str]) -> set[str]:
-    """Return what the conditions of all iterations are computed from; ``after`` has the next state of each."""
-    makers = {output: node for node in body.node for output in node.output}
+def _needed(condition: str, makers: Mapping[str, onnx.NodeProto], after: Mapping[str, str]) -> set[str]:
+    """Return the names of all values that the condition depends on, in this iteration or an earlier one.
+
+    ``makers`` maps a value to its node, ``after`` a state to its value after the iteration.
+    """
     needed: set[str] = set()
     wanted = [condition]
     while wanted:

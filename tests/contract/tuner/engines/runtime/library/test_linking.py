@@ -10,6 +10,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 from pathlib import Path
@@ -20,9 +21,10 @@ import pytest
 from tests.support import binaries
 from tests.support.binaries import ARM, assert_old_glibc_alone, copy_with_libc, emulator, symbols
 from tests.support.tuner.engines import asking
-from tests.support.tuner.engines.fixtures import start
+from tests.support.tuner.engines.fixtures import interpreter, start
 from tuner.engines.runtime.library import linking, memory, source
 from tuner.engines.runtime.library.plan import Call, Convention, Kind, NotStandalone, Plan, Tensor, Workspace
+from tuner.host import catalogue
 from tunesmith import verifying
 
 HERE = Path(__file__).parent
@@ -109,6 +111,41 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="module")
 def checks(library: Path) -> Path:
     return program(library.parent)
+
+
+GUARDED = """
+import sys
+from pathlib import Path
+from tuner.engines.runtime.running import LibraryNetwork
+network = LibraryNetwork(Path(sys.argv[1]), 1)
+network.feed_file(None)
+for number in range(2):
+    network.run()
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("elements", "runs"), [(1024, ["0", "1"]), (512, ["0"])], ids=["all", "half"])
+def test_a_kernel_that_reads_beyond_an_input_crashes_in_verification(
+    tmp_path: Path, elements: int, runs: list[str]
+) -> None:
+    """The kernel reads 1024 elements. In the second run, the input ends at a guard page."""
+    made = Plan(
+        convention=Convention.FFI,
+        tensors=[floats((elements,), Kind.INPUT), floats((1024,), Kind.CONSTANT), floats((1024,), Kind.SCRATCH, 0)],
+        calls=[Call(symbol="scale", name="scale", arguments=(1, 0, 2))],
+        inputs=[0],
+        outputs=[2],
+        input_names=["x"],
+        output_names=["scaled"],
+        constants=[array.array("f", range(1024)).tobytes()],
+    )
+    facts = source.Facts(model="abc", toolchain="t", target="t", threads=1, features=())
+    linking.link(made, [kernels(tmp_path, Convention.FFI)], facts, tmp_path, "gcc")
+    command = [interpreter("onnx"), "-c", GUARDED, tmp_path]
+    done = subprocess.run(command, cwd=catalogue.ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == runs, done.stderr
+    assert done.returncode == (0 if len(runs) == 2 else -signal.SIGSEGV)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root folder")
